@@ -1,7 +1,7 @@
 """`ddrl train` without the plot at the end: launcher.py RANK_PROGRAM_OR_EMPTY ARGUMENTS of ddrl train ...
 
 TEST_NO_ULFM: as with an mpirun that has no ULFM. TEST_LOST_FILES: see tests/parallel/lost_files.py.
-TEST_STOP_SECONDS: for the ranks to end once they were asked to.
+TEST_STOP_SECONDS: for the ranks to end once they were asked to. TEST_FORKS: see tests/parallel/forks.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import os
 import sys
 from pathlib import Path
 
+import forks
 import lost_files
+import ranks_forked
 from rich.console import Console
 
 from ddrl import cli
 from ddrl.launch import local as launch
+from ddrl.launch import processes, supervisor
 from ddrl.options import parse
 from ddrl.placement.resources import this_machine
 
@@ -23,6 +26,9 @@ def run() -> int:
     program, *argv = sys.argv[1:]
     launch.finish = lambda *arguments: None  # a plot costs seconds
     ranks = (sys.executable, str(Path(__file__).with_name(program))) if program else launch.RANK_PROGRAM
+    if ranks_forked.FORKS in os.environ:
+        ranks = (sys.executable, "-IS", ranks_forked.__file__, program or forks.MODULE)
+        supervisor.session_members = lambda session: [pid for pid, _ in processes._living()]  # forks are elsewhere
     if "TEST_NO_ULFM" in os.environ:
         inspect = launch.inspect_mpirun
         launch.inspect_mpirun = lambda path: inspect(path)._replace(major=4)

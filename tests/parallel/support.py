@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ import pytest
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
 from ddrl.reporting import metrics
+from tests.parallel import ranks_forked
 from tests.parallel.light import LIGHT
 
 HERE = Path(__file__).parent
@@ -145,6 +149,25 @@ def train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, 
     return Job(argv, run_dir, environment)
 
 
+@functools.cache
+def _forks() -> tuple[str, subprocess.Popen]:
+    """The socket of a process that forks ranks, see tests/parallel/forks.py; it ends with this one."""
+    socket = Path(tempfile.mkdtemp(prefix="ddrl-forks-")) / "socket"
+    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen([sys.executable, HERE / "forks.py", socket], stdin=subprocess.PIPE, env=environment)
+    atexit.register(shutil.rmtree, socket.parent, ignore_errors=True)
+    end = time.monotonic() + 120.0
+    while not socket.exists():
+        assert process.poll() is None and time.monotonic() < end, "no process that forks ranks"
+        time.sleep(0.05)
+    return str(socket), process
+
+
+def forked_train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, str] | None = None) -> Job:
+    """`train` by ranks that start at once: for jobs whose ranks get no signal but SIGKILL."""
+    return train(run_dir, *flags, program=program, environment={ranks_forked.FORKS: _forks()[0]} | (environment or {}))
+
+
 def light_train(
     run_dir: Path, *flags: str, program: str = "ranks_light.py", environment: dict[str, str] | None = None
 ) -> Job:
@@ -152,7 +175,9 @@ def light_train(
     return train(run_dir, *flags, program=program, environment={LIGHT: "1"} | (environment or {}))
 
 
-def finish(run_dir: Path, *flags: str, status: int = 0, start: Callable[..., Job] = train, **options: object) -> Job:
+def finish(
+    run_dir: Path, *flags: str, status: int = 0, start: Callable[..., Job] = forked_train, **options: object
+) -> Job:
     """A run to its end."""
     with start(run_dir, *flags, **options) as job:
         assert job.wait() == status, job.output
@@ -168,8 +193,9 @@ def mpirun(program: str, ranks: int, directory: Path, *arguments: str) -> Job:
 
 
 def program(name: str, directory: Path, *arguments: str, environment: dict[str, str] | None = None) -> Job:
-    """A program of this directory, by itself."""
-    return Job([sys.executable, str(HERE / name), *arguments], directory / "none", environment)
+    """A program of this directory, by itself, in a fork."""
+    argv = [sys.executable, "-IS", ranks_forked.__file__, name, *arguments]
+    return Job(argv, directory / "none", {ranks_forked.FORKS: _forks()[0]} | (environment or {}))
 
 
 def events(run_dir: Path, name: str) -> list[dict]:

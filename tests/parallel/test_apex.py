@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.parallel.support import Job, evaluations, events, kill, lines, marked, needs_mpirun, newest, result, train
+from tests.parallel.support import (
+    Job,
+    evaluations,
+    events,
+    forked_train,
+    kill,
+    lines,
+    marked,
+    needs_mpirun,
+    newest,
+    result,
+    train,
+)
 
 pytestmark = [pytest.mark.timeout(240), needs_mpirun]
 
@@ -32,7 +44,7 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
     # Falling to 0: at a constant rate one of ten last versions had lost its policy for a moment.
     rate = ("--learning-rate", "2e-3", "--learning-rate-schedule", "linear", "--learning-rate-updates", "4800")
     saving = ("--checkpoint-every-updates", "300", "--eval-games", "200", "--eval-every-updates", "1600")
-    with train(run, *SMOKE, *pace, *rate, *saving) as job:
+    with forked_train(run, *SMOKE, *pace, *rate, *saving) as job:
         job.wait_for_update(50)
         for number, actor in enumerate((0, 1, 0), 1):
             job.wait_for(lambda: child(job, actor), "child of an actor")

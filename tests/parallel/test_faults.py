@@ -12,7 +12,18 @@ import pytest
 
 from ddrl import checkpoint, rundir
 from tests.launch.test_local import Terminal
-from tests.parallel.support import CATCH, events, finish, kill, light_train, lines, needs_mpirun, newest, result, train
+from tests.parallel.support import (
+    CATCH,
+    events,
+    finish,
+    forked_train,
+    kill,
+    light_train,
+    lines,
+    needs_mpirun,
+    newest,
+    result,
+)
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 END_SECONDS = 60.0  # within which every rank ends after the loss of the chief or a server
@@ -22,7 +33,7 @@ CHIEF, WORKER, SERVER, EVALUATOR = 0, 1, 2, 3
 
 def test_a_killed_worker_leaves_the_rest_training(tmp_path):
     run = tmp_path / "run"
-    with train(run, *CATCH, "--max-updates", "400", "--no-evaluator", "--workers", "3", "--quorum", "3") as job:
+    with forked_train(run, *CATCH, "--max-updates", "400", "--no-evaluator", "--workers", "3", "--quorum", "3") as job:
         job.wait_for_update(20)
         kill(job.rank(WORKER))
         assert job.wait() == 0, job.output

@@ -8,7 +8,18 @@ import pytest
 
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import PHASES
-from tests.parallel.support import CATCH, evaluations, events, finish, light_train, lines, needs_mpirun, newest, result
+from tests.parallel.support import (
+    CATCH,
+    evaluations,
+    events,
+    finish,
+    light_train,
+    lines,
+    needs_mpirun,
+    newest,
+    result,
+    train,
+)
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 
@@ -31,7 +42,7 @@ def learned(tmp_path_factory):
         "1000",
     )
     flags = ("--log-every-seconds", "0.5", "--eval-games", "50", "--eval-every-updates", "500")
-    finish(run, *CATCH, *rate, *flags, program="ranks_counted.py")
+    finish(run, *CATCH, *rate, *flags, program="ranks_counted.py", start=train)
     return run
 
 

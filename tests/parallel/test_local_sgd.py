@@ -10,13 +10,13 @@ from tests.parallel.support import (
     differences,
     events,
     finish,
+    forked_train,
     kill,
     light_train,
     lines,
     needs_mpirun,
     newest,
     result,
-    train,
 )
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
@@ -29,7 +29,7 @@ def test_it_learns_survives_a_death_refuses_what_is_not_finite_and_starts_again_
     bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
     flags = ("--workers", "3", "--no-evaluator", "--checkpoint-every-updates", "100", "--max-updates", "1000")
     command = (*CATCH, *RATE, *LOCAL, "4", *flags)
-    with train(run, *command, program="ranks_bad_gradient.py", environment=bad) as job:
+    with forked_train(run, *command, program="ranks_bad_gradient.py", environment=bad) as job:
         job.wait_for_update(50)
         kill(job.rank(2))
         job.wait_for_update(250)

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.parallel.support import CATCH, events, kill, lines, needs_mpirun, newest, result, train
+from tests.parallel.support import CATCH, events, forked_train, kill, lines, needs_mpirun, newest, result, train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
 RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "900", "--max-updates", "600")
@@ -17,7 +17,7 @@ def test_all_reduce_learns_survives_a_death_and_refuses_what_is_not_finite(tmp_p
     run = tmp_path / "run"
     bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
     flags = ("--exchange", "allreduce", "--workers", "3", "--no-evaluator")
-    with train(run, *CATCH, *RATE, *flags, program="ranks_bad_gradient.py", environment=bad) as job:
+    with forked_train(run, *CATCH, *RATE, *flags, program="ranks_bad_gradient.py", environment=bad) as job:
         job.wait_for_update(50)
         kill(job.rank(2))
         assert job.wait() == 0, job.output
