@@ -13,7 +13,7 @@ from tests import references
 from tests.parallel import linear_model as model
 from tests.parallel.support import mpirun, needs_mpirun
 
-pytestmark = [needs_mpirun, pytest.mark.timeout(120)]
+pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 RANKS = 6
 ALLREDUCE = {"exchange": "allreduce", "servers": 0}
 SCENARIOS = {
@@ -42,7 +42,7 @@ def seen(tmp_path_factory):
     """Scenario -> rank -> what that rank saw."""
     directory = tmp_path_factory.mktemp("exchange")
     with mpirun("ranks_exchange.py", RANKS, directory, str(directory), json.dumps(SCENARIOS)) as job:
-        assert job.wait(80.0) == 0, job.output
+        assert job.wait() == 0, job.output
     found = {}
     for name, options in SCENARIOS.items():
         ranks = options.get("workers", 2) + options.get("servers", 1)
@@ -149,7 +149,7 @@ def test_the_exchange_needs_no_tensorflow(seen):
 
 def test_transport(tmp_path):
     with mpirun("ranks_transport.py", 4, tmp_path) as job:
-        assert job.wait(80.0) == 0, job.output
+        assert job.wait() == 0, job.output
     said = {}
     for line in job.output.splitlines():
         if line.startswith("{"):

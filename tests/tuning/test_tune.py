@@ -239,7 +239,8 @@ def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkey
 def test_real_trials_on_catch(tmp_path, capfd):
     """Adam's epsilon for two batch sizes: what each run has learned with is what was suggested."""
     space = ("--space", "adam-epsilon=log(1e-9,1e-2)", "batch-size=choice(64,128)")
-    assert tune(tmp_path, "ba3c", "--preset", "smoke", "--agent-steps", "6000", "--trials", "2", *space) == 0
+    single = ("--workers", "1", "--parameter-servers", "0")
+    assert tune(tmp_path, "ba3c", "--preset", "smoke", "--agent-steps", "6000", *single, "--trials", "2", *space) == 0
     for trial in trials(tmp_path):
         path = tmp_path / "trials" / f"{trial.number:04d}"
         config = json.loads((path / rundir.CONFIG).read_text())
