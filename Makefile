@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 ARGS ?=
+# Set, it would have each of a thousand processes of the tests compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install train check lint types test docs results mutants format clean
 

@@ -16,6 +16,7 @@ from cluster.session import SessionFiles
 from ddrl import plugins
 
 HERE = Path(__file__).parent
+LONG = ("parallel", "examples", "tuning", "bench", "evaluation", "builders")  # folders of the longest files: they begin
 WAITING = "slurm"  # folder whose tests wait for Slurm: every third file of the first ones, so that the cores are busy
 SLOW = (WAITING, "parallel", "bench", "studies", "tuning")  # folders that are no part of `make check`
 
@@ -27,6 +28,14 @@ def session_files() -> Iterator[None]:
         for name, value in files.variables.items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture
+def forked_ranks(monkeypatch) -> None:
+    """Ranks of `ddrl.train` start at once, see tests/parallel/forks.py."""
+    from tests.parallel.support import use_forks
+
+    use_forks(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +64,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _positions(items: list[pytest.Item]) -> dict[Path, float]:
-    """The place of each file: those of whole jobs before all others, and among them the WAITING ones, one in three."""
+    """The place of each file: those of LONG before all others, and among them the WAITING ones, one in three."""
     folders = {item.path: _folder(item) for item in items}
     waiting = [path for path, folder in folders.items() if folder == WAITING]
-    others = sorted((path for path in folders if path not in waiting), key=lambda path: folders[path] != "parallel")
+    places = {folder: place for place, folder in enumerate(LONG)}
+    others = sorted(
+        (path for path in folders if path not in waiting), key=lambda path: places.get(folders[path], len(LONG))
+    )
     return {path: 2.0 * i for i, path in enumerate(waiting)} | {path: i + 0.5 for i, path in enumerate(others)}
 
 

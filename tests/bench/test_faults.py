@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import signal
@@ -24,27 +25,32 @@ from ddrl.placement.ranks import sizes_of
 from ddrl.types import Machine
 
 ALL = tuple(SYSTEMS), tuple(KINDS)
-MANY = [draw(7, index, *ALL) for index in range(20_000)]
+
+
+@functools.cache
+def many() -> list[Draw]:
+    """Draws of one seed; not made while tests are collected, which every process does."""
+    return [draw(7, index, *ALL) for index in range(20_000)]
 
 
 # Draws ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_fault_of_a_seed_is_the_same_draw_always():
-    assert [draw(7, index, *ALL) for index in (0, 123, 19_999)] == [MANY[0], MANY[123], MANY[19_999]]
-    assert [draw(8, index, *ALL) for index in range(40)] != MANY[:40]
+    assert [draw(7, index, *ALL) for index in (0, 123, 19_999)] == [many()[0], many()[123], many()[19_999]]
+    assert [draw(8, index, *ALL) for index in range(40)] != many()[:40]
 
 
 def test_the_draws_reach_every_kind_of_fault_to_every_role_of_every_system():
-    found = {(d.system, d.kind, d.victim) for d in MANY}
+    found = {(d.system, d.kind, d.victim) for d in many()}
     every = {(name, kind, v) for name, system in SYSTEMS.items() for kind in KINDS for v in victims(system, kind)}
     assert found == every
-    assert {d.kind for d in MANY if d.starting} == set(STARTING)
-    assert {d.wakes for d in MANY if d.kind == "rank-stop"} == {True, False}
+    assert {d.kind for d in many() if d.starting} == set(STARTING)
+    assert {d.wakes for d in many() if d.kind == "rank-stop"} == {True, False}
 
 
 def test_faults_follow_each_other_in_one_run_and_all_systems_have_their_turn():
-    systems = [d.system for d in MANY]
+    systems = [d.system for d in many()]
     for start in range(0, 300, BLOCK):
         assert len(set(systems[start : start + BLOCK])) == 1
     places = [name for name, system in SYSTEMS.items() if not system.turns_with]
@@ -56,7 +62,7 @@ def test_faults_follow_each_other_in_one_run_and_all_systems_have_their_turn():
 
 def test_a_system_that_shares_a_place_changes_no_other_draw():
     without = [draw(7, index, [name for name in SYSTEMS if name != "local-sgd"], ALL[1]) for index in range(600)]
-    changed = [(before, now) for before, now in zip(without, MANY) if before != now]
+    changed = [(before, now) for before, now in zip(without, many()) if before != now]
     assert all(dataclasses.replace(now, system="allreduce") == before for before, now in changed)
     assert len(changed) == 600 // (2 * 15), "every other turn of one in fifteen"
     assert {draw(7, index, ["local-sgd"], ALL[1]).system for index in range(20)} == {"local-sgd"}
@@ -85,7 +91,7 @@ def drawn(system, kind, victim, starting=False, wakes=True):
 
 
 def test_every_draw_has_a_bound_with_its_reason():
-    for each in MANY:
+    for each in many():
         limit = bound(each)
         assert limit.becomes in ("ends", "goes on", "either") and 1.0 < limit.seconds < 320.0
         assert limit.why and (limit.statuses or limit.becomes == "goes on")
@@ -294,7 +300,7 @@ def test_a_limit_of_files_keeps_a_process_from_writing_until_it_ends(tmp_path):
 def test_a_process_is_killed_when_its_temporary_file_appears(tmp_path):
     program = f"import time; time.sleep(0.3); open('{tmp_path}/.part.tmp', 'w'); time.sleep(60)"
     with started("saver", sys.executable, "-c", program) as process:
-        assert processes.kill_while_saving(process.pid, tmp_path, MANY[0], 20.0)
+        assert processes.kill_while_saving(process.pid, tmp_path, many()[0], 20.0)
         assert process.wait() == -signal.SIGKILL
 
 

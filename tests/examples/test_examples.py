@@ -13,7 +13,7 @@ import ddrl
 from tests.examples.conftest import EXAMPLES
 from tests.examples.runs import train
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("forked_ranks")]
 
 
 def test_random_legal_actions_fetch_some_parcels_and_illegal_ones_are_refused(example):

@@ -61,7 +61,7 @@ def test_loss_and_gradient_equal_the_papers_equations(example):
 @needs_mpirun
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_two_workers_train_it(tmp_path):
+def test_two_workers_train_it(tmp_path, forked_ranks):
     settings = {"replay_minimum": 400, "replay_capacity": 20_000, "max_updates": 40, "eval_every_updates": 20}
     settings |= {"agent_steps": 0, "eval_games": 2, "workers": 2, "parameter_servers": 1}
     run = train("my-sac", "my_sac", tmp_path, preset="laptop", **settings)

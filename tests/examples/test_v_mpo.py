@@ -143,6 +143,6 @@ def test_the_scalars_begin_where_they_should(example):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_it_learns_catch(tmp_path):
+def test_it_learns_catch(tmp_path, forked_ranks):
     run = train("v-mpo", "v_mpo", tmp_path, preset="smoke", seed=1)
     assert run.result["status"] == "target", "50 balls of 50"

@@ -1,7 +1,8 @@
-"""Forks ranks of jobs from one process that has imported TensorFlow: forks.py SOCKET, for as long as its input is open.
+"""Forks launchers and ranks of jobs from one process that has imported TensorFlow: forks.py SOCKET.
 
 An import takes longer than most of these jobs. ranks_forked.py asks for a fork and stands for it under mpirun. The fork
-ends with it, but other signals do not reach it, and it may have imported what a rank of its kind would not.
+ends with it, but other signals do not reach it, and it may have imported what a rank of its kind would not. With
+TEST_LIGHT they are ranks without TensorFlow, see tests/parallel/light.py. This ends with its standard input.
 """
 
 from __future__ import annotations
@@ -18,17 +19,23 @@ import sys
 import threading
 from pathlib import Path
 
+import light
+
 HERE = Path(__file__).parent
 MODULE = "ddrl.roles"
 MOST_BYTES = 1_000_000  # of a request
 
 
 def preload() -> None:
-    """What every rank imports, apart from MPI, which is initialized when it is imported."""
+    """What launchers and ranks import, apart from MPI, which is initialized when it is imported."""
+    light.install()
     import ddrl.builders
+    import ddrl.cli
     import ddrl.kernels.updates
+    import ddrl.launch.local
     import ddrl.lazy
     import ddrl.learner
+    import ddrl.options
     import ddrl.roles.main
 
     ddrl.lazy.import_tensorflow()

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ import pytest
 
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
+from ddrl.launch import local, processes, supervisor
 from ddrl.reporting import metrics
 from tests.parallel import ranks_forked
 from tests.parallel.light import LIGHT
@@ -144,16 +145,20 @@ def kill(pid: int) -> None:
 
 def train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, str] | None = None) -> Job:
     """`ddrl train` without its plot; `program` (of this directory) takes the place of the ranks'."""
-    where = () if "--resume" in flags else ("--run-dir", str(run_dir))
-    argv = [sys.executable, str(HERE / "launcher.py"), program, *flags, *where]
-    return Job(argv, run_dir, environment)
+    return Job([sys.executable, str(HERE / "launcher.py"), *_launched(run_dir, flags, program)], run_dir, environment)
+
+
+def _launched(run_dir: Path, flags: Sequence[str], program: str) -> list[str]:
+    """Arguments of launcher.py."""
+    return [program, *flags, *(() if "--resume" in flags else ("--run-dir", str(run_dir)))]
 
 
 @functools.cache
-def _forks() -> tuple[str, subprocess.Popen]:
+def _forks(light: bool = False) -> tuple[str, subprocess.Popen]:
     """The socket of a process that forks ranks, see tests/parallel/forks.py; it ends with this one."""
     socket = Path(tempfile.mkdtemp(prefix="ddrl-forks-")) / "socket"
-    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment |= {LIGHT: "1"} if light else {}
     process = subprocess.Popen([sys.executable, HERE / "forks.py", socket], stdin=subprocess.PIPE, env=environment)
     atexit.register(shutil.rmtree, socket.parent, ignore_errors=True)
     end = time.monotonic() + 120.0
@@ -164,8 +169,14 @@ def _forks() -> tuple[str, subprocess.Popen]:
 
 
 def forked_train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, str] | None = None) -> Job:
-    """`train` by ranks that start at once: for jobs whose ranks get no signal but SIGKILL."""
-    return train(run_dir, *flags, program=program, environment={ranks_forked.FORKS: _forks()[0]} | (environment or {}))
+    """`train` by a launcher and ranks that start at once: for jobs that get no signal but SIGKILL to a rank."""
+    return _forked("launcher.py", _launched(run_dir, flags, program), run_dir, environment)
+
+
+def _forked(name: str, arguments: Sequence[str], run_dir: Path, environment: dict[str, str] | None) -> Job:
+    argv = [sys.executable, "-IS", ranks_forked.__file__, name, *arguments]
+    environment = environment or {}
+    return Job(argv, run_dir, {ranks_forked.FORKS: _forks(LIGHT in environment)[0]} | environment)
 
 
 def light_train(
@@ -173,6 +184,21 @@ def light_train(
 ) -> Job:
     """`train` by ranks that compute without TensorFlow: they start in a second, and learn nothing."""
     return train(run_dir, *flags, program=program, environment={LIGHT: "1"} | (environment or {}))
+
+
+def forked_light_train(
+    run_dir: Path, *flags: str, program: str = "ranks_light.py", environment: dict[str, str] | None = None
+) -> Job:
+    """`light_train` as `forked_train`."""
+    return forked_train(run_dir, *flags, program=program, environment={LIGHT: "1"} | (environment or {}))
+
+
+def use_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the ranks of a launcher in this process are forks."""
+    ranks = (sys.executable, "-IS", ranks_forked.__file__, "ddrl.roles")
+    monkeypatch.setenv(ranks_forked.FORKS, _forks()[0])
+    monkeypatch.setattr(local.train, "__defaults__", (ranks, *local.train.__defaults__[1:]))
+    monkeypatch.setattr(supervisor, "session_members", lambda session: [pid for pid, _ in processes._living()])
 
 
 def finish(
@@ -194,8 +220,7 @@ def mpirun(program: str, ranks: int, directory: Path, *arguments: str) -> Job:
 
 def program(name: str, directory: Path, *arguments: str, environment: dict[str, str] | None = None) -> Job:
     """A program of this directory, by itself, in a fork."""
-    argv = [sys.executable, "-IS", ranks_forked.__file__, name, *arguments]
-    return Job(argv, directory / "none", {ranks_forked.FORKS: _forks()[0]} | (environment or {}))
+    return _forked(name, arguments, directory / "none", environment)
 
 
 def events(run_dir: Path, name: str) -> list[dict]:

@@ -16,6 +16,7 @@ from tests.parallel.support import (
     CATCH,
     events,
     finish,
+    forked_light_train,
     forked_train,
     kill,
     light_train,
@@ -95,7 +96,7 @@ def test_a_killed_server_ends_all_and_resume_goes_on(tmp_path):
         said = end_of_a_lost_rank(run, job, 3)
     assert "parameter server 1 (rank 3) died" in said and f"ddrl train --resume {run}" in said
     version = newest(run).version
-    finish(run, "--resume", str(run), "--max-updates", str(version + 20), start=light_train)
+    finish(run, "--resume", str(run), "--max-updates", str(version + 20), start=forked_light_train)
     assert newest(run).version == version + 20 and result(run)["status"] == "finished"
 
 
@@ -141,7 +142,7 @@ def test_a_gradient_that_is_not_finite_is_refused_named_and_counted(tmp_path):
         "0",
         program="ranks_bad_gradient.py",
         environment=bad,
-        start=light_train,
+        start=forked_light_train,
     )
     refused = events(run, "gradient_refused")
     assert [event["workers"] for event in refused] == [[1], [1]]
@@ -165,7 +166,7 @@ def test_too_many_refused_steps_end_the_run_with_a_good_checkpoint(tmp_path):
         program="ranks_bad_gradient.py",
         environment=bad,
         status=1,
-        start=light_train,
+        start=forked_light_train,
     )
     assert len(events(run, "gradient_refused")) in (4, 5)  # the one that ended the run may be one of them
     assert "4 steps were refused" in job.output and "worker 0" in job.output

@@ -13,7 +13,7 @@ from tests.parallel.support import (
     evaluations,
     events,
     finish,
-    light_train,
+    forked_light_train,
     lines,
     needs_mpirun,
     newest,
@@ -113,7 +113,7 @@ def test_asynchronous_updates_learn_catch_and_report_their_staleness(tmp_path):
 def test_a_dedicated_chief_with_backup_workers_and_clipping(tmp_path):
     run = tmp_path / "run"
     roles = ("--chief", "dedicated", "--quorum", "1", "--no-evaluator", "--parameter-servers", "2")
-    finish(run, *CATCH, *roles, "--max-updates", "300", "--clip-global-norm", "0.1", start=light_train)
+    finish(run, *CATCH, *roles, "--max-updates", "300", "--clip-global-norm", "0.1", start=forked_light_train)
     train = lines(run)
     assert result(run)["status"] == "finished" and newest(run).version == 300
     assert any("average_gradient_norm" in line for line in train)

@@ -10,9 +10,9 @@ from tests.parallel.support import (
     differences,
     events,
     finish,
+    forked_light_train,
     forked_train,
     kill,
-    light_train,
     lines,
     needs_mpirun,
     newest,
@@ -49,15 +49,15 @@ def test_it_learns_survives_a_death_refuses_what_is_not_finite_and_starts_again_
 
 def test_one_step_of_sgd_equals_a_parameter_server_to_the_bit(tmp_path):
     sgd = (*EXACT, "--max-updates", "20", "--optimizer", "sgd")
-    finish(tmp_path / "servers", *sgd, start=light_train)
-    finish(tmp_path / "local", *sgd, *LOCAL, "1", start=light_train)
+    finish(tmp_path / "servers", *sgd, start=forked_light_train)
+    finish(tmp_path / "local", *sgd, *LOCAL, "1", start=forked_light_train)
     assert list(differences(newest(tmp_path / "servers"), newest(tmp_path / "local"))) == []
 
 
 def test_it_resumes_to_the_bit(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    finish(whole, *EXACT, *LOCAL, "4", start=light_train)
-    finish(parts, *EXACT, *LOCAL, "4", "--max-updates", "20", start=light_train)
-    finish(parts, "--resume", str(parts), "--max-updates", "40", start=light_train)
+    finish(whole, *EXACT, *LOCAL, "4", start=forked_light_train)
+    finish(parts, *EXACT, *LOCAL, "4", "--max-updates", "20", start=forked_light_train)
+    finish(parts, "--resume", str(parts), "--max-updates", "40", start=forked_light_train)
     assert events(parts, "resumed")[0]["update"] == 20 and newest(whole).version == 40
     assert list(differences(newest(parts), newest(whole))) == []

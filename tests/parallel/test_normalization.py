@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.statistics import block_size, statistics_in, unpacked
-from tests.parallel.support import differences, events, finish, light_train, needs_mpirun, newest, program, result
+from tests.parallel.support import (
+    differences,
+    events,
+    finish,
+    forked_light_train,
+    needs_mpirun,
+    newest,
+    program,
+    result,
+)
 
 pytestmark = pytest.mark.timeout(200)
 UPDATES = 20
@@ -52,7 +61,7 @@ def returns_of(steps, discount):
 @pytest.mark.parametrize("exchange", [("--parameter-servers", "2"), ("--exchange", "allreduce")], ids=" ".join)
 def test_two_workers_have_the_statistics_of_all_that_both_saw(tmp_path, exchange):
     run = tmp_path / "run"
-    finish(run, *A2C, *exchange, start=light_train, program="ranks_seen.py")
+    finish(run, *A2C, *exchange, start=forked_light_train, program="ranks_seen.py")
     saved = newest(run)
     observations, returns = statistics_of(saved)
     length = saved.config["algorithm"]["unroll_length"]
@@ -68,9 +77,9 @@ def test_two_workers_have_the_statistics_of_all_that_both_saw(tmp_path, exchange
 def test_two_workers_resume_to_the_bit(tmp_path):
     whole, half = tmp_path / "whole", tmp_path / "half"
     servers = ("--parameter-servers", "2")
-    finish(whole, *A2C, *servers, "--checkpoint-every-updates", "10", start=light_train)
-    finish(half, *A2C, *servers, "--max-updates", "10", start=light_train)
-    finish(half, "--resume", str(half), "--max-updates", str(UPDATES), start=light_train)
+    finish(whole, *A2C, *servers, "--checkpoint-every-updates", "10", start=forked_light_train)
+    finish(half, *A2C, *servers, "--max-updates", "10", start=forked_light_train)
+    finish(half, "--resume", str(half), "--max-updates", str(UPDATES), start=forked_light_train)
     assert events(half, "resumed")[0]["update"] == 10
     assert list(differences(newest(half), newest(whole))) == []
 

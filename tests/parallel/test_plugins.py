@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddrl import rundir
-from tests.parallel.support import finish, light_train, lines, needs_mpirun, newest, result
+from tests.parallel.support import finish, forked_light_train, lines, needs_mpirun, newest, result
 
 pytestmark = [pytest.mark.timeout(240), needs_mpirun]
 
@@ -33,7 +33,7 @@ def test_every_process_of_a_run_imports_its_plugins(tmp_path):
     marks.mkdir()
     job = ("apex-dqn", "--preset", "smoke", "--actors", "1", "--simulator-processes", "1", "--max-updates", "5")
     flags = (*job, "--minutes", "0", "--plugin", str(FILE))
-    finish(tmp_path / "run", *flags, start=light_train, environment={"PLUGIN_MARKS": str(marks)})
+    finish(tmp_path / "run", *flags, start=forked_light_train, environment={"PLUGIN_MARKS": str(marks)})
     programs = [path.name.rpartition("-")[0] for path in marks.iterdir()]
     assert {"ddrl.apex.acting", "ddrl.envs.simulator_process"} < set(programs)
     ranks = [name for name in programs if "ranks" in name]
@@ -43,7 +43,11 @@ def test_every_process_of_a_run_imports_its_plugins(tmp_path):
 def test_a_rank_that_cannot_import_a_plugin_says_so_in_one_line(tmp_path):
     flags = ("ba3c", "--preset", "smoke", "--plugin", str(FILE), "--workers", "2")
     job = finish(
-        tmp_path / "run", *flags, status=2, start=light_train, environment={"PLUGIN_FAILS": "1", "TEST_NO_ULFM": "1"}
+        tmp_path / "run",
+        *flags,
+        status=2,
+        start=forked_light_train,
+        environment={"PLUGIN_FAILS": "1", "TEST_NO_ULFM": "1"},
     )
     line = FILE.read_text().splitlines().index('    raise OSError("no such device")') + 1
     cause = f"plugin {FILE} cannot be imported: OSError: no such device (reinforce.py, line {line})"

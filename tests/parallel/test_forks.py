@@ -1,0 +1,45 @@
+"""Forks stand for ranks: they end as the ranks' processes do, and say how they ended."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.parallel.support import kill, program
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize(
+    "text, status",
+    [("raise SystemExit(3)", 3), ("1 / 0", 1), ("import os; os._exit(4)", 4), ("import os; os.abort()", 1), ("", 0)],
+)
+def test_the_status_is_the_forks(tmp_path, text, status):
+    path = tmp_path / "ends.py"
+    path.write_text(text)
+    with program(str(path), tmp_path) as job:
+        assert job.wait(30.0) == status
+    assert ("ZeroDivisionError" in job.output) == (status == 1 and "/" in text)
+
+
+def test_a_fork_has_arguments_and_environment_and_dies_with_its_process(tmp_path):
+    path, told = tmp_path / "stays.py", tmp_path / "told"
+    path.write_text(
+        "import os, sys, time\n"
+        'told = f\'{os.getpid()} {sys.argv[1]} {os.environ["TEST_WORD"]} {"tensorflow" in sys.modules}\'\n'
+        f"open({str(told)!r}, 'w').write(told)\n"
+        "time.sleep(100)\n"
+    )
+    with program(str(path), tmp_path, "first", environment={"TEST_WORD": "word"}) as job:
+        job.wait_for(lambda: told.exists() and told.read_text(), "word of the fork")
+        pid, *words = told.read_text().split()
+        assert words == ["first", "word", "True"] and int(pid) != job.process.pid
+        kill(job.process.pid)
+        job.process.wait(10.0)
+        end = time.monotonic() + 10.0
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not os.path.exists(f"/proc/{pid}")
+        job.process.returncode = 0  # it was meant to be killed
