@@ -157,7 +157,7 @@ def _launched(run_dir: Path, flags: Sequence[str], program: str) -> list[str]:
 def _forks(light: bool = False) -> tuple[str, subprocess.Popen]:
     """The socket of a process that forks ranks, see tests/parallel/forks.py; it ends with this one."""
     socket = Path(tempfile.mkdtemp(prefix="ddrl-forks-")) / "socket"
-    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = dict(os.environ) | rank_environment(as_root=False) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     environment |= {LIGHT: "1"} if light else {}
     process = subprocess.Popen([sys.executable, HERE / "forks.py", socket], stdin=subprocess.PIPE, env=environment)
     atexit.register(shutil.rmtree, socket.parent, ignore_errors=True)
