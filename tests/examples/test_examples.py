@@ -13,7 +13,7 @@ import ddrl
 from tests.examples.conftest import EXAMPLES
 from tests.examples.runs import train
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("forked_ranks")]
+pytestmark = pytest.mark.timeout(240)
 
 
 def test_random_legal_actions_fetch_some_parcels_and_illegal_ones_are_refused(example):
@@ -37,7 +37,7 @@ def test_random_legal_actions_fetch_some_parcels_and_illegal_ones_are_refused(ex
 
 
 @pytest.mark.slow
-def test_ppo_learns_the_environment_and_the_callback_writes_a_table(tmp_path):
+def test_ppo_learns_the_environment_and_the_callback_writes_a_table(tmp_path, forked_ranks):
     run = ddrl.train(
         "ppo",
         preset="smoke",
@@ -62,7 +62,7 @@ def test_ppo_learns_the_environment_and_the_callback_writes_a_table(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_keras_network_trains(tmp_path):
+def test_the_keras_network_trains(tmp_path, forked_ranks):
     settings = {"minutes": 0, "max_updates": 20, "eval_every_updates": 10, "eval_games": 2, "hidden_layers": (32,)}
     network = {"network": "normalized-convolutions", **settings}
     run = train("ppo", "normalized_convolutions", tmp_path, preset="smoke", **network)

@@ -20,9 +20,9 @@ import threading
 from pathlib import Path
 
 import light
+import ranks_forked
 
 HERE = Path(__file__).parent
-MODULE = "ddrl.roles"
 MOST_BYTES = 1_000_000  # of a request
 
 
@@ -94,7 +94,7 @@ def be_rank(connection: socket.socket, request: dict, files: list[int]) -> None:
     sys.argv[0] = program
     status = 0
     try:
-        if program == MODULE:
+        if program == ranks_forked.MODULE:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(str(HERE / program), run_name="__main__")

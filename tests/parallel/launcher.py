@@ -10,14 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-import forks
 import lost_files
 import ranks_forked
 from rich.console import Console
 
 from ddrl import cli
 from ddrl.launch import local as launch
-from ddrl.launch import processes, supervisor
+from ddrl.launch import supervisor
 from ddrl.options import parse
 from ddrl.placement.resources import this_machine
 
@@ -27,8 +26,8 @@ def run() -> int:
     launch.finish = lambda *arguments: None  # a plot costs seconds
     ranks = (sys.executable, str(Path(__file__).with_name(program))) if program else launch.RANK_PROGRAM
     if ranks_forked.FORKS in os.environ:
-        ranks = (sys.executable, "-IS", ranks_forked.__file__, program or forks.MODULE)
-        supervisor.session_members = lambda session: [pid for pid, _ in processes._living()]  # forks are elsewhere
+        ranks = ranks_forked.command(program or ranks_forked.MODULE)
+        supervisor.session_members = ranks_forked.session_members
     if "TEST_NO_ULFM" in os.environ:
         inspect = launch.inspect_mpirun
         launch.inspect_mpirun = lambda path: inspect(path)._replace(major=4)

@@ -8,6 +8,20 @@ import socket
 import sys
 
 FORKS = "TEST_FORKS"  # names the socket
+MODULE = "ddrl.roles"  # of real ranks
+
+
+def command(program: str = MODULE) -> tuple[str, ...]:
+    """Starts a program of this directory, or the module of real ranks, in a fork; arguments follow."""
+    return sys.executable, "-IS", __file__, program
+
+
+def session_members(session: int) -> list[int]:
+    """Stands in for the launcher's, which looks for its ranks in mpirun's session: forks are in another one."""
+    from ddrl.launch import processes
+
+    return [pid for pid, _ in processes._living()]
+
 
 if __name__ == "__main__":
     request = {"argv": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}

@@ -23,7 +23,7 @@ import pytest
 
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
-from ddrl.launch import local, processes, supervisor
+from ddrl.launch import local, supervisor
 from ddrl.reporting import metrics
 from tests.parallel import ranks_forked
 from tests.parallel.light import LIGHT
@@ -174,8 +174,7 @@ def forked_train(run_dir: Path, *flags: str, program: str = "", environment: dic
 
 
 def _forked(name: str, arguments: Sequence[str], run_dir: Path, environment: dict[str, str] | None) -> Job:
-    argv = [sys.executable, "-IS", ranks_forked.__file__, name, *arguments]
-    environment = environment or {}
+    argv, environment = [*ranks_forked.command(name), *arguments], environment or {}
     return Job(argv, run_dir, {ranks_forked.FORKS: _forks(LIGHT in environment)[0]} | environment)
 
 
@@ -195,10 +194,9 @@ def forked_light_train(
 
 def use_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the ranks of a launcher in this process are forks."""
-    ranks = (sys.executable, "-IS", ranks_forked.__file__, "ddrl.roles")
     monkeypatch.setenv(ranks_forked.FORKS, _forks()[0])
-    monkeypatch.setattr(local.train, "__defaults__", (ranks, *local.train.__defaults__[1:]))
-    monkeypatch.setattr(supervisor, "session_members", lambda session: [pid for pid, _ in processes._living()])
+    monkeypatch.setattr(local.train, "__defaults__", (ranks_forked.command(), *local.train.__defaults__[1:]))
+    monkeypatch.setattr(supervisor, "session_members", ranks_forked.session_members)
 
 
 def finish(
