@@ -88,6 +88,7 @@ def be_rank(connection: socket.socket, request: dict, files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     random.seed()
     threading.Thread(target=end_with_who_asked, daemon=True).start()
     program, *sys.argv[1:] = request["argv"]

@@ -24,6 +24,16 @@ def test_the_status_is_the_forks(tmp_path, text, status):
     assert ("ZeroDivisionError" in job.output) == (status == 1 and "/" in text)
 
 
+def test_a_fork_finds_the_modules_of_pythons_path(tmp_path):
+    path, module = tmp_path / "imports.py", tmp_path / "modules" / "elsewhere.py"
+    module.parent.mkdir()
+    module.write_text("WORD = 'found'\n")
+    path.write_text("import elsewhere; print(elsewhere.WORD)\n")
+    with program(str(path), tmp_path, environment={"PYTHONPATH": str(module.parent)}) as job:
+        assert job.wait(30.0) == 0, job.output
+    assert "found" in job.output
+
+
 def test_a_fork_has_arguments_and_environment_and_dies_with_its_process(tmp_path):
     path, told = tmp_path / "stays.py", tmp_path / "told"
     path.write_text(
