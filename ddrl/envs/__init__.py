@@ -25,6 +25,7 @@ __all__ = [
     "VectorEnvironment",
     "environment_seeds",
     "find_protocol",
+    "is_light",
     "make_environment",
     "make_in_thread",
     "plain_game",
@@ -75,6 +76,13 @@ def make_environment(
         env.stamp.update(step_time_mean_ms=config.step_time_mean_ms, step_time_cv=config.step_time_cv)
         env = StepTime(env, GammaTimes(config.step_time_mean_ms / 1000.0, config.step_time_cv, num_envs))
     return env
+
+
+def is_light(config: EnvironmentConfig) -> bool:
+    """Whether simulators step one after the other in the calling thread when nobody trains, and hold neither an
+    emulator of Atari nor football: their steps often take less time than what is done for each recv and send.
+    """
+    return config.backend != "envpool" and atari_rom(config.game) is None and not config.game.startswith(FOOTBALL)
 
 
 def _make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> VectorEnvironment:

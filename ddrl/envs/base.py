@@ -70,6 +70,11 @@ class VectorEnvironment(Protocol):
         of the action space; in the order of the rows last received.
         """
 
+    def rest(self, env_id: np.ndarray) -> None:
+        """Nobody looks at the rows of env_id <int>[b] until the next reset; recv is due. Where simulators step one
+        after the other, these do not step, and batch_size has their rows no more.
+        """
+
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Whole games (not lives) that finished since the last call, with raw scores."""
 
@@ -84,11 +89,16 @@ class VectorEnvironment(Protocol):
 
 
 class InTurn:
-    """What environments share: the order of reset, recv, send, recv, send, ..., and that most cannot save a state."""
+    """What environments share: the order of reset, recv, send, recv, send, ..., and that most of them cannot save a
+    state, nor let single simulators rest.
+    """
 
     can_save_state = False
     stamp: dict
     _due = "reset"  # what may be called next; reset may be always
+
+    def rest(self, env_id: np.ndarray) -> None:
+        """Changes nothing."""
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Raises UsageError."""

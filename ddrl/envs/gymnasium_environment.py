@@ -85,6 +85,7 @@ class GymnasiumEnvironment(InTurn):
         self._legal: np.ndarray | None = None  # of the rows last received, where masks tell
         self._begun = np.zeros(num_envs, bool)
         self._waiting = np.ones(num_envs, bool)  # for its step, and not for an action
+        self._resting = np.zeros(num_envs, bool)
         self._turn = np.arange(num_envs)  # who is next: the lowest
 
     def reset(self, seed: int) -> None:
@@ -92,6 +93,8 @@ class GymnasiumEnvironment(InTurn):
         self._end_pause()
         environment_seeds(seed, 0)
         self._seed, self._due = seed, "recv"
+        self.batch_size += self.players * int(self._resting.sum())
+        self._resting[:] = False
         self._begun[:], self._waiting[:], self._turn[:] = False, True, np.arange(len(self._turn))
         self._tracker.reset()
 
@@ -133,11 +136,18 @@ class GymnasiumEnvironment(InTurn):
         Raises ValueError for an action out of range, not finite or not legal.
         """
         self._check_due("send")
-        received = np.repeat(~self._waiting, self.players)
+        received = np.repeat(~(self._waiting | self._resting), self.players)
         self._actions[received] = checked = check_actions(actions, self.action_space, self.batch_size)
         if self._legal is not None:
             check_legal(checked, self.action_space, self._legal)
-        self._waiting[:], self._due = True, "recv"
+        self._waiting[:], self._due = ~self._resting, "recv"
+
+    def rest(self, env_id: np.ndarray) -> None:
+        """These simulators step no more."""
+        self._check_due("recv", "rest")
+        new = np.setdiff1d(env_id // self.players, np.flatnonzero(self._resting))
+        self._resting[new], self._waiting[new] = True, False
+        self.batch_size -= self.players * len(new)
 
     def reset_ended(self) -> None:
         """The acting pauses, and send is due: a thread begins to reset the simulators that idle.

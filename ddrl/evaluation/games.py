@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl.config import EnvironmentConfig
-from ddrl.envs import VectorEnvironment, environment_seeds, make_environment
+from ddrl.envs import VectorEnvironment, environment_seeds, is_light, make_environment
 from ddrl.envs.spaces import no_actions
 from ddrl.envs.starts import Starts
 from ddrl.errors import UsageError
@@ -19,6 +19,9 @@ from ddrl.structured import legal_actions
 
 UNLIMITED_GAME_STEPS = 108_000
 """Agent steps after which a game without a limit of its own is cut off."""
+GROUP_SIZE = 8
+"""Games stepped together where a step takes less time than what is done for each group; others have groups of their
+own, so that the caller need not wait long for its turn."""
 DRAWN_GROUPS = 4
 """Groups at once whose games draw pictures."""
 STUCK_STEPS = 1_000
@@ -86,7 +89,8 @@ class _Group:
         self._steps = np.zeros(env.num_envs, np.int64)
         self._rewarded = np.zeros(env.num_envs, np.int64)  # step of the last reward
         self._playing = np.ones(env.num_envs, bool)
-        self._live = np.ones(env.num_envs, bool)  # of the rows that were received last
+        self._ids = np.arange(env.num_envs)  # of the rows that were received last
+        self._live = np.ones(env.num_envs, bool)  # whether these play
         self._mask: np.ndarray | None = None  # legal actions of these, where masks tell
 
     def recv(self) -> tuple[np.ndarray, np.ndarray]:
@@ -101,14 +105,16 @@ class _Group:
         cut = counted & ~step.terminated & (step.truncated | (self._steps[ids] >= UNLIMITED_GAME_STEPS))
         for i in np.flatnonzero(counted & (step.terminated | cut)):
             self._end(int(ids[i]), bool(cut[i]))
-        self._live, self._mask = self._playing[ids], legal_actions(step.observation)
+        self._ids, self._live, self._mask = ids, self._playing[ids], legal_actions(step.observation)
         return step.observation[self._live], self._first_row + ids[self._live]
 
     def send(self, live_actions: np.ndarray) -> None:
-        """Rows whose game is over get the first legal action; what they play is not counted."""
+        """Rows whose game is over get the first legal action, and rest if they can; what they play is not counted."""
         actions = no_actions(self.env.action_space, len(self._live), self._mask)
         actions[self._live] = live_actions
         self.env.send(actions)
+        if not self._live.all():
+            self.env.rest(self._ids[~self._live])
 
     def under_way(self) -> list[_Game]:
         """The games that are not over."""
@@ -138,7 +144,7 @@ def play_games(
     epsilon: float = 0.0,
     drawn: bool = False,
     agent_steps: int = 0,
-    group_size: int = 1,
+    group_size: int = 0,
     ahead: int = 1,
     stop: Callable[[], bool] = lambda: False,
     starts: Starts | None = None,
@@ -147,8 +153,9 @@ def play_games(
     """Play `games` games, one per environment, and return their scores.
 
     Yields after every step of a group, so that a role can look at its messages. Each environment's first
-    game counts and no other, so long games weigh as much as short ones; a group whose games are all over
-    is retired. Games that `stop` or the time of `turns` ends have no score.
+    game counts and no other, so long games weigh as much as short ones; a game that is over steps no more
+    where it can rest, and a group whose games are all over is retired. Games that `stop` or the time of
+    `turns` ends have no score.
 
     Args:
         config: game and protocol; the whole game counts, whatever life_loss_terminal says.
@@ -159,8 +166,8 @@ def play_games(
         drawn: actions are drawn from the policy, not the greedy ones.
         agent_steps: all environments play one game after the other until they have made so many steps together, and
             each game counts that is over by then; 0: one game each.
-        group_size: environments stepped together. Groups of one waste no step on games that are over and
-            yield at least every 0.1 s while they start (an Atari environment takes that long to make).
+        group_size: environments stepped together; 0: GROUP_SIZE, or 1 of Atari (which takes 0.1 s to make), of football
+            and in EnvPool.
         ahead: groups that step at the same time; each native group has one emulator thread.
         stop: asked before every step of all games; True ends them.
         starts: games of Atari begin with these.
@@ -172,6 +179,7 @@ def play_games(
     """
     if games < 1:
         raise UsageError(f"evaluation of {games} games; at least 1 is needed")
+    group_size = group_size or (GROUP_SIZE if is_light(config) else 1)
     # A game that draws pictures takes a process and 0.5 GB.
     at_once = -(-games // group_size) if config.football_view == "map" else DRAWN_GROUPS
     environments = min(turns.at_once, at_once * group_size) if turns else games

@@ -80,6 +80,41 @@ def test_strictly_recv_then_send(game):
     env.send(np.zeros(1, np.int32))
 
 
+@pytest.mark.parametrize("resting, living", [([1, 2], [0, 3]), ([3], [0, 1, 2]), ([], [0, 1, 2, 3])])
+def test_simulators_rest_until_the_next_reset(resting, living):
+    def rows(env, steps, of):
+        """Rewards and observations of some rows, all of which play the same action."""
+        seen = []
+        for _ in range(steps):
+            step = env.recv()
+            there = np.isin(step.env_id, of)
+            seen.append((step.reward[there].tolist(), step.observation[there].tolist()))
+            env.send(np.ones(len(step.env_id), np.int32))
+        return seen
+
+    one, other = make("ddrl/Catch-v0", 4), make("ddrl/Catch-v0", 4)
+    for env in (one, other):
+        env.reset(5)
+        rows(env, 3, living)
+    other.rest(np.array(resting, np.int32))
+    other.rest(np.array(resting, np.int32))
+    assert other.batch_size == len(living)
+    assert rows(one, 25, living) == rows(other, 25, living)
+    assert other.recv().env_id.tolist() == living
+    for env in (one, other):
+        env.reset(6)
+        assert env.batch_size == 4
+    assert rows(one, 25, [0, 1, 2, 3]) == rows(other, 25, [0, 1, 2, 3])
+
+
+def test_resting_is_told_between_send_and_recv():
+    env = make("ddrl/Catch-v0", 2)
+    env.reset(0)
+    env.recv()
+    with pytest.raises(RuntimeError, match="rest called where send is due"):
+        env.rest(np.array([0], np.int32))
+
+
 def test_seeds_reproduce_and_differ():
     def run(seed):
         env = make("ddrl/Catch-v0", 8)

@@ -96,6 +96,13 @@ def test_short_games_are_not_counted_twice(group_size):
     assert len(set(result.scores)) > 3 and max(result.scores) <= 30 and len(result.scores) == 10
 
 
+def test_a_game_that_is_over_steps_no_more(monkeypatch):
+    step, steps = RandomLength.step, []
+    monkeypatch.setattr(RandomLength, "step", lambda self, action: (steps.append(1), step(self, action))[1])
+    result = evaluate(EnvironmentConfig(game="ddrl-test/RandomLength-v0"), constant(0, 2), games=10, seed=1)
+    assert len(steps) == sum(result.agent_steps) and len(set(result.agent_steps)) > 3
+
+
 @pytest.mark.parametrize("group_size", [1, 3])
 def test_groups_that_step_at_once_change_nothing(group_size):
     config = EnvironmentConfig(game="ddrl-test/RandomLength-v0")
@@ -172,7 +179,7 @@ def test_games_that_draw_pictures_play_a_few_at_once(monkeypatch):
         return env
 
     made: list = []
-    expected = evaluate(CATCH, constant(1, 3), 10, 4)
+    expected = evaluate(CATCH, constant(1, 3), 10, 4, group_size=1)
     monkeypatch.setattr(ddrl.evaluation.games, "make_environment", spy)
     pixels = EnvironmentConfig(game="football/academy_corner", football_view="pixels")
     result = evaluate(pixels, constant(1, 3), 10, 4)
