@@ -233,5 +233,6 @@ def _scale(axes: Any, panel: Panel) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
         return
     if panel.zero:
-        axes.set_ylim(0, 1.08 * max(y for curve in panel.curves for y in (*curve.y, *curve.high)) or 1.0)
+        drawn = [(*curve.y, *curve.high, *(y for _, y in curve.each)) for curve in panel.curves]
+        axes.set_ylim(0, 1.08 * max(y for values in drawn for y in values) or 1.0)
     axes.yaxis.set_major_formatter(plain)

@@ -125,6 +125,13 @@ def test_no_text_overlaps_or_leaves_the_figure(columns):
         check_texts(figure)
 
 
+def test_single_runs_are_inside_an_axis_that_begins_at_0():
+    curve = Curve("a", [1, 2], [10.0, 9.0], each=[(1, 1.0), (1, 19.0), (2, 9.0)])
+    axes = draw([Panel("p", "servers", "updates/s", [curve], zero=True)], "h", "c", 1).axes[0]
+    low, high = axes.get_ylim()
+    assert low == 0 and 19.0 < high < 21.0
+
+
 def check_texts(figure):
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
