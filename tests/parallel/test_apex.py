@@ -74,7 +74,9 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
 def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
     run = tmp_path / "run"
     patience = {"TEST_STOP_SECONDS": "30"}  # which the launcher gives its ranks, before it kills the silent one
-    with train(run, *SMOKE, "--no-evaluator", "--checkpoint-every-updates", "1000", environment=patience) as job:
+    slow = ("--step-time-mean-ms", "20")  # so that the actors do not keep both cores busy while all wait
+    saving = ("--no-evaluator", "--checkpoint-every-updates", "200")
+    with train(run, *SMOKE, *slow, *saving, environment=patience) as job:
         job.wait_for_update(50)
         os.kill(job.rank(A_SHARD), signal.SIGSTOP)
         # 10 s; SAVE_SECONDS where the signal met it while it wrote its part of a checkpoint
