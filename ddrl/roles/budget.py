@@ -6,6 +6,7 @@ import time
 
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import RunConfig
+from ddrl.reporting.texts import counted
 
 
 class Budget:
@@ -25,9 +26,10 @@ class Budget:
         """Which budget is used up after these agent steps (all parts) and seconds (this part), or None."""
         config = self.config
         if config.minutes and seconds >= 60 * config.minutes:
-            return f"the budget of {config.minutes:g} minutes is used up"
+            minutes = "1 minute" if config.minutes == 1 else f"{config.minutes:g} minutes"
+            return f"the budget of {minutes} is used up"
         if config.agent_steps and agent_steps >= config.agent_steps:
-            return f"the budget of {config.agent_steps:,} agent steps is used up"
+            return f"the budget of {counted(config.agent_steps, 'agent step')} is used up"
         return None
 
     def last_update(self, version: int) -> bool:

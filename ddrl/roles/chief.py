@@ -212,7 +212,7 @@ class ChiefRole:
         """Asks for whatever is due with the next update."""
         version = self.coordinator.next_version
         if self.budget.last_update(version):
-            self.stop("finished", f"the budget of {self.context.config.run.max_updates} updates is used up")
+            self.stop("finished", f"the budget of {counted(self.context.config.run.max_updates, 'update')} is used up")
             self._stop_deadline = math.inf  # the last update is still to be made
             return
         if self.budget.checkpoint_due(version, time.monotonic()) and self.saver.gathering.assembly is None:

@@ -36,6 +36,8 @@ def test_budgets_of_minutes_and_agent_steps():
     assert "2 minutes" in counted.used_up(999, 120.0)
     assert "1,000 agent steps" in counted.used_up(1000, 0.0)
     assert budget(minutes=0.0).used_up(10**9, 10**9) is None
+    assert budget(minutes=1.0).used_up(0, 60.0) == "the budget of 1 minute is used up"
+    assert budget(minutes=0.5).used_up(0, 60.0) == "the budget of 0.5 minutes is used up"
 
 
 def test_the_last_update():
