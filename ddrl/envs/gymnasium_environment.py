@@ -67,6 +67,7 @@ class GymnasiumEnvironment(InTurn):
         env = self._simulators[0].env
         self.players = getattr(env.unwrapped, "players", 1)
         self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
+        self._whole_batch = self.batch_size  # where none rests
         format = env.format if isinstance(env, Adapted) else None
         self.observation_shape, self.observation_dtype = (
             observation_of(stamp["game"], env.observation_space) if format is None else (format.shape, format.dtype)
@@ -93,8 +94,7 @@ class GymnasiumEnvironment(InTurn):
         self._end_pause()
         environment_seeds(seed, 0)
         self._seed, self._due = seed, "recv"
-        self.batch_size += self.players * int(self._resting.sum())
-        self._resting[:] = False
+        self.batch_size, self._resting[:] = self._whole_batch, False
         self._begun[:], self._waiting[:], self._turn[:] = False, True, np.arange(len(self._turn))
         self._tracker.reset()
 
@@ -145,9 +145,9 @@ class GymnasiumEnvironment(InTurn):
     def rest(self, env_id: np.ndarray) -> None:
         """These simulators step no more."""
         self._check_due("recv", "rest")
-        new = np.setdiff1d(env_id // self.players, np.flatnonzero(self._resting))
-        self._resting[new], self._waiting[new] = True, False
-        self.batch_size -= self.players * len(new)
+        self._resting[env_id // self.players] = True
+        self._waiting &= ~self._resting
+        self.batch_size = min(self._whole_batch, self.players * int((~self._resting).sum()))
 
     def reset_ended(self) -> None:
         """The acting pauses, and send is due: a thread begins to reset the simulators that idle.

@@ -107,6 +107,18 @@ def test_simulators_rest_until_the_next_reset(resting, living):
     assert rows(one, 25, [0, 1, 2, 3]) == rows(other, 25, [0, 1, 2, 3])
 
 
+def test_as_many_step_as_are_left_where_a_batch_is_smaller_than_the_environments():
+    env = make("ddrl/Catch-v0", 4, batch_size=2)
+    env.reset(0)
+    for resting, rows in ([], [[0, 1], [2, 3]]), ([1], [[0, 2], [0, 3]]), ([2, 3], [[0], [0]]):
+        env.rest(np.array(resting, np.int32))
+        seen = []
+        for _ in rows:
+            seen.append(env.recv().env_id.tolist())
+            env.send(np.ones(len(seen[-1]), np.int32))
+        assert seen == rows and env.batch_size == len(rows[0])
+
+
 def test_resting_is_told_between_send_and_recv():
     env = make("ddrl/Catch-v0", 2)
     env.reset(0)
