@@ -97,7 +97,8 @@ class Interrupts:
     """Counts requests to end while it is open: the first signal asks to stop, a later Ctrl-C to kill.
 
     SIGTERM and SIGHUP only ever ask: batch systems send them more than once. Python gives signals to its main thread
-    alone: a run that another thread started hears none.
+    alone: a run that another thread started hears none. Of several that are open, all count: what runs several runs
+    learns that one of them was asked to stop.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -119,3 +120,6 @@ class Interrupts:
     def _handle(self, number: int, frame: object) -> None:
         self.kill = self.kill or (self.stop is not None and number == signal.SIGINT)
         self.stop = self.stop or signal.Signals(number)
+        before = self._before[number]
+        if isinstance(getattr(before, "__self__", None), Interrupts):
+            before(number, frame)

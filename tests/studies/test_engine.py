@@ -13,6 +13,7 @@ from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.launch.processes import Interrupts
 from ddrl.studies import engine
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import RESULTS, TABLE, collect
@@ -82,6 +83,21 @@ def test_a_signal_between_two_points_ends_the_study_after_the_point(tmp_path):
     _, plan = begun(tmp_path, runner)
     assert run_points(plan, interrupting) == 0
     assert statuses(plan) == ["finished", "waiting", "waiting", "waiting"]
+
+
+def test_a_signal_to_a_point_that_fails_ends_the_study_too(tmp_path):
+    """A point catches the signal, to save its state, and then fails for a reason of its own."""
+    runner = Runner(size1_seed1="fail")
+
+    def interrupted(point, path):
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interrupts.stop == signal.SIGTERM
+        runner(point, path)
+
+    _, plan = begun(tmp_path, runner)
+    assert run_points(plan, interrupted) == 1
+    assert statuses(plan) == ["failed", "waiting", "waiting", "waiting"]
 
 
 def test_a_point_that_another_process_runs_is_left_to_it(tmp_path, capsys):
