@@ -16,7 +16,8 @@ from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.reporting.texts import counted
 from ddrl.studies import across_games
-from ddrl.studies.curves import SECONDS, learning_panel, spread_text
+from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
+from ddrl.studies.figures import Panel
 from ddrl.studies.findings import FEW, extremes, reached, sentences
 from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, steps_to
 from ddrl.studies.points import Group, Outcome, Point, grouped
@@ -30,6 +31,8 @@ from ddrl.types import Machine
 
 OURS, THEIRS = "ddrl", "SB3"
 LINE_SECONDS = 5.0
+MOST_SYSTEMS = 6  # in a panel, each of whose seeds may have a curve of its own
+AXES = {SECONDS: "time", STEPS: "agent steps"}
 LAST = (final(EVALUATION), "last evaluation score")
 NOTES = (
     f"{THEIRS}: Stable-Baselines3 with the settings of its zoo; its clock stands still during evaluations, ours goes "
@@ -96,7 +99,7 @@ class RaceSettings(TargetSettings):
         return config.changed(run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """A table and a panel for each game; the verdict is the ratio of the medians of both libraries' fastest."""
+        """A table and panels for each game; the verdict is the ratio of the medians of both libraries' fastest."""
         groups = grouped(outcomes, "game", "library", "algorithm")
         target: Columns = {}
         if (goal := self.target_score) is not None:
@@ -109,18 +112,19 @@ class RaceSettings(TargetSettings):
             "minutes": mean(lambda run: given_seconds(run) / 60.0),
             "agent steps": mean(largest("agent_steps")), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
         }  # fmt: skip
-        tables, panels, notes = [], [], []
+        tables, notes = [], []
+        panels: list[Panel] = []
         for game in dict.fromkeys(group["game"] for group in groups):
             those = [group for group in groups if group["game"] == game]
             tables.append(table(f"{game}, {self.eval_games} games an evaluation", those, columns))
-            panels.append(learning_panel(game, "raw evaluation score", those, EVALUATION, name_of, SECONDS, hold=True))
+            panels += self._panels(those, game)
             notes += self._verdict(those, game)
         systems = [(name_of(group), group) for group in grouped(outcomes, "library", "algorithm")]
         whole = [] if self._ends_at_target else systems
         of_all, profiles = across_games.together(whole, lambda run: last_score(run, EVALUATION))
         beside = any(group["library"] == THEIRS for group in groups)
         return Report(
-            heading=f"Score against time{', beside Stable-Baselines3' * beside}",
+            heading=f"Score against {AXES[self._against]}{', beside Stable-Baselines3' * beside}",
             caption=f"mean of evaluation games with frozen parameters, {self.eval_games} where time was enough; "
             f"{spread_text(outcomes)}",
             finding=sentences(notes) or self._found(groups),
@@ -128,6 +132,20 @@ class RaceSettings(TargetSettings):
             panels=[*panels, *profiles],
             notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
         )
+
+    def _panels(self, groups: Sequence[Group], game: str) -> Iterator[Panel]:
+        """One for a few systems, and as many as are needed for more of them, as evenly as can be."""
+        for part in np.array_split(np.arange(len(groups)), -(-len(groups) // MOST_SYSTEMS)):
+            few = [groups[place] for place in part]
+            yield learning_panel(
+                game, "raw evaluation score", few, EVALUATION, name_of, self._against,
+                among=[run for group in groups for run in group.runs], hold=True,
+            )  # fmt: skip
+
+    @property
+    def _against(self) -> str:
+        """What limits all runs alike: agent steps where there is no limit of time."""
+        return SECONDS if self.minutes else STEPS
 
     @property
     def _ends_at_target(self) -> bool:

@@ -107,6 +107,20 @@ def test_runs_may_go_on_to_the_end_of_their_budget():
     assert "18" in settings(stop_at_target=False).report([outcome("ddrl", "ba3c", 1, 5)]).tables[0].columns[2]
 
 
+def test_many_systems_are_drawn_in_several_panels():
+    runs = [outcome("ddrl", f"system{number}", 1, 9) for number in range(11)]
+    panels = settings().report(runs).panels
+    assert [len(panel.curves) for panel in panels] == [6, 5] and panels[0].x_label == panels[1].x_label
+    assert [panel.curves[0].label for panel in panels] == ["ddrl system0", "ddrl system6"]
+    assert [len(panel.curves) for panel in settings().report(runs[:6]).panels] == [6]
+
+
+def test_runs_of_as_many_agent_steps_are_drawn_against_these():
+    report = settings(minutes=0.0, agent_steps=100).report([outcome("ddrl", "ba3c", 1, 9)])
+    assert report.heading == "Score against agent steps" and report.panels[0].x_label == "agent steps (thousands)"
+    assert settings().report([outcome("ddrl", "ba3c", 1, 9)]).panels[0].x_label == "wall time (minutes)"
+
+
 @pytest.mark.parametrize("go_on", [False, True])
 def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(tmp_path, monkeypatch, go_on):
     """Two evaluations have the score; one that goes on does not look for it again."""
