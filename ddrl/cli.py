@@ -55,7 +55,7 @@ EXAMPLES = """
   ddrl train ppo --game CartPole-v1
   ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
   ddrl train ba3c --preset ba3c-paper --game breakout"""
-SECOND_RANK_PATIENCE_SECONDS = 2.0
+SECOND_RANK_PATIENCE_SECONDS = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ddrl: interrupted", file=sys.stderr)
         return 130
+    finally:
+        _outlast_other_ranks()
 
 
 def dispatch(arguments: list[str]) -> int:
@@ -111,12 +113,21 @@ def _end_modestly() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
 
 
+def _outlast_other_ranks() -> None:
+    """A rank that knows its status keeps it, although srun sends SIGTERM to all when one fails.
+
+    Python gives SIGTERM its default back at its own end, which takes a while on a busy machine; an ignored one stays.
+    """
+    if detect_job(os.environ) is not None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _refuse(message: str) -> int:
     job = detect_job(os.environ)
     if job is not None and job.rank > 0:
         # All ranks see the same mistake, and a launcher ends all when one fails: rank 0 speaks first, and all end
         # with the same status.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _outlast_other_ranks()
         time.sleep(SECOND_RANK_PATIENCE_SECONDS)
         return 2
     return programs.say(message)

@@ -240,6 +240,18 @@ def test_a_rank_that_its_launcher_ends_as_it_starts_hides_no_refusal(job, status
     assert subprocess.run([sys.executable, "-c", program], env=os.environ | job, timeout=60).returncode == status
 
 
+@pytest.mark.parametrize("job", [RANK_1 | {"OMPI_COMM_WORLD_RANK": "0"}, RANK_1])
+def test_a_rank_that_its_launcher_ends_as_it_ends_itself_keeps_its_status(job):
+    program = (
+        "import os, signal, sys; from ddrl import cli\n"
+        "cli.SECOND_RANK_PATIENCE_SECONDS = 0\n"
+        "class Last:\n"
+        "    def __del__(self, kill=os.kill, who=os.getpid(), number=signal.SIGTERM): kill(who, number)\n"
+        "last = Last(); sys.exit(cli.main(['trian']))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], env=os.environ | job, timeout=60).returncode == 2
+
+
 def test_control_c_is_130(monkeypatch, capsys):
     def interrupted(arguments):
         raise KeyboardInterrupt
