@@ -21,7 +21,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
-from ddrl.studies.settings import StudySettings, check_heard, from_json, to_json
+from ddrl.studies.settings import StudySettings, check_environments, check_heard, from_json, to_json
 
 if typing.TYPE_CHECKING:
     from ddrl.studies.study import Study
@@ -33,7 +33,8 @@ PAPERS = {
     "ba3c.collapse": ("synchronous-vs-asynchronous", "learning-rate"),
     "ba3c.games": ("games",),
     "stooke.sampling": ("sampling",),
-    "stooke.simulators": ("simulators", "speed"),
+    "stooke.simulators": ("simulators",),
+    "stooke.speed": ("speed",),
     "stooke.q_learning": ("batch-size", "secondary-learner", "norms"),
     "fast_dqn": ("suite", "ablation"),
     "hts": ("hts",),
@@ -99,6 +100,11 @@ class Actions:
         if self.dry_run and not self.submit:
             raise UsageError("--dry-run goes with --submit: give both, or use --list, which runs nothing")
 
+    @property
+    def runs(self) -> bool:
+        """Points are run here."""
+        return not (self.list or self.submit or self.collect or self.pack or self.from_data)
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs one study; returns the exit status."""
@@ -114,20 +120,39 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"study {argv[0]}: there is no study of that name{meant}")
     study = study_of(argv[0])
     actions, settings, plan = parse(study, argv[1:])
+    line = shlex.join(["ddrl", "study", *argv])
     if plan is None:
-        directory = directory_of(study, actions.dir, settings.quick)
-        if wanted := [name for name in ("collect", "pack") if getattr(actions, name)]:
-            raise UsageError(f"{flag(wanted[0])}: {directory} holds no study that has begun; name one with --dir")
-        points = tuple(study.points(settings, this_machine()))
-        check_heard(settings, [point.config for point in points], this_machine())
-        plan = plans.Plan(directory, study.name, to_json(settings), points, shlex.join(["ddrl", "study", *argv]))
-        if actions.submit and not actions.dry_run:
-            require_sbatch()
-        if actions.point:
-            plan.find(actions.point)  # a name that is none leaves no directory
-        if not (actions.list or actions.dry_run):
-            plans.write(plan)
-    return act(study, plan, actions, shlex.join(["ddrl", "study", *argv]))
+        plan = begin(study, actions, settings, line)
+    elif actions.runs:
+        points = (plan.find(actions.point),) if actions.point else plan.points
+        check_environments(point.config for point in points if plan.state(point).status != "finished")
+    return act(study, plan, actions, line)
+
+
+def begin(study: Study, actions: Actions, settings: StudySettings, line: str) -> plans.Plan:
+    """The plan of a new study, written into its directory where more than a look was asked for.
+
+    Args:
+        line: the command line.
+
+    Raises:
+        UsageError: nothing has begun that could be shown, or a point cannot be.
+    """
+    directory = directory_of(study, actions.dir, settings.quick)
+    if wanted := [name for name in ("collect", "pack") if getattr(actions, name)]:
+        raise UsageError(f"{flag(wanted[0])}: {directory} holds no study that has begun; name one with --dir")
+    points = tuple(study.points(settings, this_machine()))
+    check_heard(settings, [point.config for point in points], this_machine())
+    plan = plans.Plan(directory, study.name, to_json(settings), points, line)
+    if actions.submit and not actions.dry_run:
+        require_sbatch()
+    if actions.point:
+        plan.find(actions.point)  # a name that is none leaves no directory
+    if actions.runs:
+        check_environments(point.config for point in points)
+    if not (actions.list or actions.dry_run):
+        plans.write(plan)
+    return plan
 
 
 def _sentence(text: str) -> str:

@@ -301,3 +301,11 @@ def refusals_of(what: str) -> Iterator[None]:
 def game_name(game: str) -> str:
     """A game as part of a point's name."""
     return game.rsplit("/", maxsplit=1)[-1].lower()
+
+
+def check_environments(configs: Iterable[TrainConfig]) -> None:
+    """Refuses a game that cannot be made here before the first point begins. Raises UsageError."""
+    from ddrl.envs import make_environment
+
+    for environment in dict.fromkeys(config.environment for config in configs):
+        make_environment(environment, 1, training=False).close()

@@ -100,6 +100,7 @@ def test_quick_has_settings_and_a_directory_of_its_own(tmp_path, runner, monkeyp
         (["fake", "--point", "nix"], "--point nix: .* has none of that name"),
         (["fake", "--repeats", "0"], "--repeats 0"),
         (["fake", "--games"], "--games .nothing.: give one or more"),
+        (["speed", "--workers", "1", "--games", "no_such_module:Walker-v0"], "--game no_such_module:Walker-v0: "),
         (["fake", "--dir", "/proc/none"], "choose one that can be written"),
     ],
 )

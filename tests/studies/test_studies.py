@@ -13,7 +13,7 @@ from ddrl.commands import study as command
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.papers import hts
-from ddrl.studies.papers.stooke import sampling, simulators
+from ddrl.studies.papers.stooke import sampling, simulators, speed
 from ddrl.studies.points import Outcome
 from ddrl.studies.statistics import Interval
 from ddrl.types import Machine
@@ -139,27 +139,41 @@ def test_simulators_reports_the_score_that_was_asked_for():
 
 
 def test_workers_have_their_cores_and_their_exchange():
-    points = {point.name: point for point in simulators.SPEED.points(simulators.SPEED.defaults, FOUR)}
+    points = {point.name: point for point in speed.SPEED.points(speed.SPEED.defaults, FOUR)}
     assert points["a2c-breakout-1workers-seed1"].config.single_process
     assert points["a2c-breakout-4workers-seed1"].config.exchange.exchange == "allreduce"
     assert points["appo-breakout-2workers-seed1"].config.exchange.exchange == "central_store"
     assert points["a2c-breakout-4workers-seed1"].cores == 4 and "a3c-breakout-1workers-seed1" not in points
     with pytest.raises(UsageError, match="--workers 8 x --cores-per-worker 1: this machine has 4 cores"):
-        simulators.SPEED.points(settings(simulators.SPEED, workers=(8,)), FOUR)
+        speed.SPEED.points(settings(speed.SPEED, workers=(8,)), FOUR)
+
+
+def test_workers_share_the_batch_of_q_learning_and_use_each_transition_as_often():
+    points = speed.SPEED.points(settings(speed.SPEED, algorithms=("dqn", "categorical-dqn")), FOUR)
+    configs = {(point.labels["algorithm"], point.labels["workers"]): point.config for point in points}
+    assert len(configs) == 6
+    for (algorithm, workers), config in configs.items():
+        size = {"dqn": 512, "categorical-dqn": 2048}[algorithm]
+        assert config.exchange.workers == workers and config.exchange.exchange == (
+            "allreduce" if workers > 1 else configs[algorithm, 1].exchange.exchange
+        )
+        assert config.effective_batch == size and config.agent_steps_per_update == size / 8
+        assert config.optimizer.learning_rate == configs[algorithm, 1].optimizer.learning_rate
+        assert config.replay.replay_minimum == size
 
 
 def test_hours_are_those_of_the_rate_and_stand_beside_the_papers():
-    chosen = settings(simulators.SPEED, algorithms=("a2c",), workers=(1, 2))
-    outcomes = finished(simulators.SPEED, chosen, lambda p: (lines(rate=1000.0 * p.labels["workers"] ** 0.5), {}))
-    rows = simulators.SPEED.report(chosen, outcomes).tables[0].rows
+    chosen = settings(speed.SPEED, algorithms=("a2c",), workers=(1, 2))
+    outcomes = finished(speed.SPEED, chosen, lambda p: (lines(rate=1000.0 * p.labels["workers"] ** 0.5), {}))
+    rows = speed.SPEED.report(chosen, outcomes).tables[0].rows
     assert rows[0][5].mean == pytest.approx(1000.0) and rows[0][6].mean == pytest.approx(50e6 / 1000 / 3600)
     assert rows[0][7] is None and rows[1][7].mean == pytest.approx(2**0.5, rel=1e-3)
     assert [row[8] for row in rows] == [3.8, 2.2]
 
 
 def test_bounds_of_hours_change_places():
-    assert simulators.hours(Interval(100.0, 50.0, 200.0, 3)) == Interval(*(50e6 / r / 3600 for r in (100, 200, 50)), 3)
-    assert simulators.hours(None) is None
+    assert speed.hours(Interval(100.0, 50.0, 200.0, 3)) == Interval(*(50e6 / r / 3600 for r in (100, 200, 50)), 3)
+    assert speed.hours(None) is None
 
 
 # sampling -------------------------------------------------------------------------------------------------------------
@@ -298,7 +312,7 @@ def test_scores_use_the_time_of_the_method_that_ends_first():
         (hts.HTS, {"alphas": (0,)}, "--alphas 0: at least 1"),
         (simulators.SIMULATORS, {"algorithms": ("dqn",)}, "--algorithms dqn: choose from"),
         (simulators.SIMULATORS, {"score": "best"}, "--score best"),
-        (simulators.SPEED, {"workers": (0,)}, "--workers"),
+        (speed.SPEED, {"workers": (0,)}, "--workers"),
         (sampling.SAMPLING, {"simulators_per_core": (0,)}, "--simulators-per-core"),
         (sampling.SAMPLING, {"seconds": 0.0}, "--seconds 0.0"),
     ],
