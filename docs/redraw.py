@@ -1,4 +1,5 @@
-"""Draws the figures and writes the tables of docs/results again, from the data in docs/results/data: `make results`.
+"""Draws the figures and writes the tables of docs/results again, from the data in docs/results/data: `make results`, or
+`python docs/redraw.py NAME...` for some of its directories.
 
 Each directory there holds what `ddrl study NAME --pack` wrote, or files of `ddrl bench peers --json`. A page shows it
 between two lines, which this replaces:
@@ -154,7 +155,8 @@ def shown() -> dict[str, str]:
 
 def main() -> int:
     """Writes figures and sections; the status is 1 where data is shown nowhere, or a page shows what is not there."""
-    reports = {path.name: drawn(path) for path in sorted(DATA.iterdir()) if path.is_dir()}
+    data = {path.name: path for path in sorted(DATA.iterdir()) if path.is_dir()}
+    reports = {name: drawn(path) for name, path in data.items() if name in (sys.argv[1:] or data)}
     for name, report in reports.items():
         (FIGURES / f"{name}.png").write_bytes(report.figure)
     for page in pages():
@@ -163,9 +165,9 @@ def main() -> int:
         if new != text:
             page.write_text(new, encoding="utf-8")
             print(f"written: {page.relative_to(HERE.parent)}")
-    wrong = sorted(reports.keys() ^ shown().keys())
+    wrong = sorted((data.keys() ^ shown().keys()) | set(sys.argv[1:]) - data.keys())
     for name in wrong:
-        print(f"{name}: {'shown on no page' if name in reports else 'no such data'}", file=sys.stderr)
+        print(f"{name}: {'shown on no page' if name in data else 'no such data'}", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -42,9 +42,7 @@ MODULES = (
 ALGORITHMS: Mapping[str, Algorithm] = plugins.algorithms.values
 """By the name of their settings."""
 
-ACTIONS: dict[type, str] = {
-    Discrete: "discrete", MultiDiscrete: "discrete (also of several components)", Continuous: "continuous"
-}  # fmt: skip
+ACTIONS: dict[type, str] = {Discrete: "discrete", MultiDiscrete: "multi-discrete", Continuous: "continuous"}
 SMOKE_GAME = "ddrl/Catch-v0"
 GAMES = {"smoke": SMOKE_GAME, "mujoco": "HalfCheetah-v5"}
 """Of presets that are for other games than Atari's, where none is named."""
@@ -155,7 +153,7 @@ def check_action_space(config: TrainConfig, space: ActionSpace) -> None:
     elif isinstance(space, MultiDiscrete):
         actions = f"discrete ones of {len(space.counts)} components"
     else:
-        actions = f"{len(space.low)} continuous ones"
+        actions = f"{len(space.low)} continuous {'one' if len(space.low) == 1 else 'ones'}"
     raise UsageError(f"{settings.name} takes {kinds} actions, and {game} has {actions}: train one of {others}")
 
 

@@ -154,6 +154,6 @@ def test_two_runs_are_equal_to_the_bit_and_a_resumed_one_too(tmp_path):
 def test_continuous_actions_are_refused_whatever_the_network():
     config = config_of("rainbow", "smoke", game="Pendulum-v1", network="nature")
     (environment,) = make_environments(config)
-    with pytest.raises(UsageError, match="dqn takes discrete actions, and Pendulum-v1 has 1 continuous"):
+    with pytest.raises(UsageError, match="dqn takes discrete actions, and Pendulum-v1 has 1 continuous one: train"):
         network_for(config, environment)
     environment.close()
