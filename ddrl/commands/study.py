@@ -123,9 +123,6 @@ def main(argv: Sequence[str]) -> int:
     line = shlex.join(["ddrl", "study", *argv])
     if plan is None:
         plan = begin(study, actions, settings, line)
-    elif actions.runs:
-        points = (plan.find(actions.point),) if actions.point else plan.points
-        check_environments(point.config for point in points if plan.state(point).status != "finished")
     return act(study, plan, actions, line)
 
 

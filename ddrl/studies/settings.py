@@ -304,7 +304,10 @@ def game_name(game: str) -> str:
 
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:
-    """Refuses a game that cannot be made here before the first point begins. Raises UsageError."""
+    """Refuses a game that cannot be made here, before a study begins. Raises UsageError.
+
+    The points of a study that has begun record their failures by themselves, as the tasks of an array must.
+    """
     from ddrl.envs import make_environment
 
     for environment in dict.fromkeys(config.environment for config in configs):
