@@ -96,3 +96,8 @@ def product(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Labels of all combinations; the last axis changes with every one."""
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values))
+
+
+def doublings(most: int) -> tuple[int, ...]:
+    """1, 2, 4, ..., up to `most`; none where that is 0."""
+    return tuple(2**k for k in range(most.bit_length()))

@@ -17,7 +17,7 @@ from ddrl.studies.measures import count, mean, ratio, values
 from ddrl.studies.points import Group, Outcome, Point, grouped, having
 from ddrl.studies.settings import TrainingSettings, base_config, one_of
 from ddrl.studies.statistics import Interval, bootstrap
-from ddrl.studies.study import Labels, Report, Study
+from ddrl.studies.study import Labels, Report, Study, doublings
 from ddrl.studies.tables import Table, table
 from ddrl.studies.training import measuring
 from ddrl.types import Machine
@@ -62,7 +62,7 @@ class SamplingSettings(TrainingSettings):
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         """Two groups need two simulators."""
-        cores = self.cores or tuple(2**k for k in range(machine.cores.bit_length()))
+        cores = self.cores or doublings(machine.cores)
         for game, seed, per_core in itertools.product(self.games, self.seeds, self.simulators_per_core):
             for part, kinds in PARTS.items():
                 for c, kind in itertools.product(cores if part == "groups" else [max(cores)], kinds):

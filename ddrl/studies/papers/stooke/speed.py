@@ -18,7 +18,7 @@ from ddrl.studies.papers.stooke.q_learning import INTENSITY, with_batch
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.settings import TimedSettings, base_config, one_of
 from ddrl.studies.statistics import Interval
-from ddrl.studies.study import Labels, Report, Study, product
+from ddrl.studies.study import Labels, Report, Study, doublings, product
 from ddrl.studies.tables import table
 from ddrl.types import Machine
 
@@ -64,7 +64,7 @@ class SpeedSettings(TimedSettings):
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         room = machine.cores // self.cores_per_worker
-        workers = self.workers or tuple(2**k for k in range(room.bit_length()))
+        workers = self.workers or doublings(room)
         if not workers or max(workers) > room:
             raise UsageError(
                 f"--workers {max(workers, default=1)} x --cores-per-worker {self.cores_per_worker}: this machine has "
