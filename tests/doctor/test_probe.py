@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import time
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import pytest
 from cluster.job import Job
 from ddrl import cli
 from ddrl.doctor import probe
-from ddrl.doctor.examination import alone_in_world, late_start, mpi_library
+from ddrl.doctor.examination import RankExamination, alone_in_world, late_start, mpi_library
 from ddrl.doctor.probe import RANK_0_FILE, Arrival, Probe, job_name, nearest_existing, rank_file
+from ddrl.doctor.survey import Need
 from ddrl.doctor.watch import Died, Overdue, guarded
+from ddrl.placement.world import settled_world
 
 
 def test_two_ranks_see_each_other_and_leave_nothing(tmp_path):
@@ -92,3 +96,21 @@ def test_one_process_needs_no_mpi(tmp_path, capsys):
 def test_bad_input(wrong, capsys):
     assert cli.main(["doctor", *wrong]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_rank_without_mpi_is_heard_where_no_file_can_be_written(tmp_path, monkeypatch, capfd):
+    (tmp_path / ".ddrl-doctor-job").write_text("in the way")
+    for name in {name for names in probe.JOB_VARIABLES for name in names}:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    settled_world.cache_clear()
+
+    def emit(findings, survey):
+        print(findings[0].found, flush=True)  # in the child
+
+    ranks = [RankExamination(Job(rank, 2, "slurm"), Need(), tmp_path, 0.2, emit) for rank in (0, 1)]
+    assert [rank.run() for rank in ranks] == [1, 0]
+    out, err = capfd.readouterr()
+    host = socket.gethostname()
+    assert out.startswith(f"rank 0 on {host}: MPI cannot be loaded: ")
+    assert err.startswith(f"rank 1 on {host}: MPI cannot be loaded: ")
