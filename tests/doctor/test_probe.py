@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -12,12 +11,11 @@ import pytest
 
 from cluster.job import Job
 from ddrl import cli
-from ddrl.doctor import probe
+from ddrl.doctor import examination, probe
 from ddrl.doctor.examination import RankExamination, alone_in_world, late_start, mpi_library
 from ddrl.doctor.probe import RANK_0_FILE, Arrival, Probe, job_name, nearest_existing, rank_file
 from ddrl.doctor.survey import Need
 from ddrl.doctor.watch import Died, Overdue, guarded
-from ddrl.placement.world import settled_world
 
 
 def test_two_ranks_see_each_other_and_leave_nothing(tmp_path):
@@ -102,12 +100,14 @@ def test_a_rank_without_mpi_is_heard_where_no_file_can_be_written(tmp_path, monk
     (tmp_path / ".ddrl-doctor-job").write_text("in the way")
     for name in {name for names in probe.JOB_VARIABLES for name in names}:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
-    settled_world.cache_clear()
+
+    def no_mpi():
+        raise ImportError("libmpi.so: not found")
 
     def emit(findings, survey):
         print(findings[0].found, flush=True)  # in the child
 
+    monkeypatch.setattr(examination, "settled_world", no_mpi)
     ranks = [RankExamination(Job(rank, 2, "slurm"), Need(), tmp_path, 0.2, emit) for rank in (0, 1)]
     assert [rank.run() for rank in ranks] == [1, 0]
     out, err = capfd.readouterr()
