@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 
 import gymnasium
 import numpy as np
@@ -160,7 +162,16 @@ def test_catch_is_catch():
 
 
 @pytest.mark.parametrize(
-    "game", ["ddrl/Catch-v0", "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
+    "game",
+    [
+        "ddrl/Catch-v0",
+        "ddrl/DeepSea-v0",
+        "CartPole-v1",
+        "Pendulum-v1",
+        "Acrobot-v1",
+        "MountainCar-v0",
+        "MountainCarContinuous-v0",
+    ],
 )
 @pytest.mark.parametrize("before", [0, 1, 9, 10, 57])
 def test_saved_state_goes_on_to_the_bit(game, before):
@@ -290,3 +301,23 @@ def test_catch_as_a_picture_is_the_same_game():
         (seen, *rest), (drawn, *same) = board.step(action), picture.step(action)
         assert rest == same
     assert rest[1], "the ball is down"
+
+
+def test_one_game_of_all_finds_the_treasure_of_the_deep_sea():
+    env = gymnasium.make("ddrl/DeepSea-v0").unwrapped
+    scores = []
+    for actions in itertools.product((0, 1), repeat=10):
+        seen, _ = env.reset()
+        score, ends = 0.0, []
+        for row, action in enumerate(actions):
+            column = int(seen[0, row].argmax())
+            assert seen in env.observation_space and seen.sum() == seen[0, row, column] == 255
+            seen, reward, terminated, truncated, _ = env.step(action)
+            right = bool(reward)
+            assert seen.sum() == 0 if terminated else seen[0, row + 1, max(column + (1 if right else -1), 0)] == 255
+            score += reward
+            ends.append(terminated)
+        assert ends == [False] * 9 + [True] and not truncated
+        scores.append(round(score, 4))
+    assert sorted(scores)[-2:] == [-0.0, 0.99], "all to the left, and all to the right"
+    assert scores.count(-0.005) == math.comb(10, 5)

@@ -33,6 +33,7 @@ from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.server import ServerRole
 from ddrl.types import Snapshot
 from tests.parallel.linear_model import DEFAULTS, OPTIMIZER, SIZE, gradient, start
+from tests.parallel.meeting import meet
 
 
 class Worker:
@@ -152,7 +153,7 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
     run_roles(roles, transport, Waiter())
     transport.flush(10.0)
     if not scenario["dies"]:
-        comm.Barrier()
+        meet(comm)
     transport.close()
     seen = {"tensorflow": "tensorflow" in sys.modules}
     for role in roles:
@@ -174,7 +175,7 @@ def main() -> None:
             np.savez(directory / f"{name}-{world.Get_rank()}.npz", **play(comm, scenario))
         if scenario["dies"]:
             leave(comm, 0, survive=True)
-        world.Barrier()
+        meet(world)
 
 
 if __name__ == "__main__":

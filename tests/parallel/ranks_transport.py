@@ -15,6 +15,7 @@ from ddrl.exchange.messages import Garbled, Header, Kind, Message
 from ddrl.exchange.mpi import MpiTransport, leave
 from ddrl.exchange.transport import Blob, Channel, PeerLost
 from ddrl.placement.world import settled_world
+from tests.parallel.meeting import meet
 
 CUTS = (0, 1, 5, 70_000)  # shards of 1, 4 and many values: below and above the eager limit
 GRADIENTS, LARGE, NEWEST = 30, 500_000, 60
@@ -141,7 +142,7 @@ def main() -> None:
     found = {}
     for check in (slices, newest_only, blobs):
         found[check.__name__] = check(transport)
-        comm.Barrier()
+        meet(comm)
     early: list = []
     found["death"] = death(transport, early)
     found["garbled"] = garbled(transport, early)
