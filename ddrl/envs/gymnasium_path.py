@@ -152,7 +152,8 @@ def _clear_errors(game: str) -> Iterator[None]:
     try:
         yield
     except gymnasium.error.DependencyNotInstalled as error:
-        raise UsageError(f"{game} needs a package that is not installed: {error}") from error
+        missing = str(error).replace("gymnasium[mujoco]", "ddrl[control]")  # with a MuJoCo that Gymnasium knows
+        raise UsageError(f"{game} needs a package that is not installed: {missing}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise unknown_game(game) from error
     except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 
 import gymnasium
 import numpy as np
@@ -321,3 +322,14 @@ def test_one_game_of_all_finds_the_treasure_of_the_deep_sea():
         scores.append(round(score, 4))
     assert sorted(scores)[-2:] == [-0.0, 0.99], "all to the left, and all to the right"
     assert scores.count(-0.005) == math.comb(10, 5)
+
+
+def test_a_task_without_its_package_names_the_extra():
+    def without(**options):
+        raise gymnasium.error.DependencyNotInstalled('MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`')
+
+    gymnasium.register("test/Without-v0", entry_point=without)
+    needs = "test/Without-v0 needs a package that is not installed: MuJoCo is not installed"
+    message = f'{needs}, run `pip install "ddrl[control]"`'
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        make("test/Without-v0")
