@@ -65,6 +65,20 @@ def compared(name: str, value: Interval | None, other_name: str, other: Interval
     return f"{clause}{_verdict(low, high)}"
 
 
+def paired(name: str, other_name: str, ratio: Interval, what: str) -> str:
+    """What runs of equal seeds took beside each other, in one clause; a verdict where the repeats are enough.
+
+    Args:
+        ratio: of the first to the other, of each pair; see `statistics.bootstrap_paired_ratio`.
+        what: was measured, in words.
+    """
+    clause = f"seed by seed, {name} took {text(ratio)} times the {what} of {other_name}"
+    if ratio.bounds is None:
+        return clause
+    low, high = ratio.bounds
+    return f"{clause}; the 95% interval {'includes' if low <= 1.0 <= high else 'excludes'} 1"
+
+
 def reached(groups: Sequence[tuple[str, TimeToScore | None]], target: float) -> str:
     """How many runs of each group reached a score, in one clause.
 

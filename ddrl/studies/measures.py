@@ -179,7 +179,12 @@ def steps_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | s
     Args:
         score: ONLINE or EVALUATION. An evaluation is of the parameters after these steps.
     """
-    return _counted(_counts(runs, score, target, "agent_steps"))
+    return _counted(steps_until(runs, score, target))
+
+
+def steps_until(runs: Sequence[Outcome], score: str, target: float) -> list[int | None]:
+    """Agent steps after which each run first had a score, None of one that never had it; see `reached_after`."""
+    return _counts(runs, score, target, "agent_steps")
 
 
 def updates_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | str:

@@ -7,6 +7,7 @@ They are shown as they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -143,6 +144,18 @@ def bootstrap_ratio(above: Values, below: Values, samples: int = BOOTSTRAP_SAMPL
     if not any(value for value in below if value is not None):
         return None
     return _interval(lambda top, bottom, axis=0: top.mean(axis=axis) / bottom.mean(axis=axis), [above, below], samples)
+
+
+def bootstrap_paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
+    """Geometric mean of the ratios of pairs, of which whole pairs are resampled.
+
+    Args:
+        above: one value above 0 of each seed, at least one.
+        below: those of the same seeds, in the same order.
+    """
+    found = bootstrap(np.log(np.asarray(above, np.float64) / np.asarray(below, np.float64)).tolist())
+    assert found is not None
+    return found.map(math.exp)
 
 
 def _interval(

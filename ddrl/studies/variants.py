@@ -13,11 +13,23 @@ from ddrl.errors import UsageError
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
-from ddrl.studies.findings import compared, reached, sentences
-from ddrl.studies.measures import caption_of, count, final, given_seconds, largest, last_score, mean, rate, steps_to
+from ddrl.studies.findings import compared, paired, reached, sentences
+from ddrl.studies.measures import (
+    caption_of,
+    count,
+    final,
+    given_seconds,
+    largest,
+    last_score,
+    mean,
+    rate,
+    reached_after,
+    steps_to,
+    steps_until,
+)  # fmt: skip
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
-from ddrl.studies.statistics import Interval
+from ddrl.studies.statistics import Interval, Values, bootstrap_paired_ratio
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
@@ -131,7 +143,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
     def _compared(self, groups: Sequence[Group]) -> Iterator[str]:
         """Each variant beside the first: by what it took to the target where all runs reached it, or by its final
         score. Runs that end with the target have none that could be compared: of these it says how many reached it."""
-        score, what = final(self.score_name), "final score"
+        score, what, pairs = final(self.score_name), "final score", {}
         values: dict[str, Interval | None] = {group["variant"]: score(group) for group in groups}
         if self.target_score is not None:
             taken = {group["variant"]: self._taken(group) for group in groups}
@@ -139,6 +151,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             if len(known) == len(taken):
                 unit = "number of agent steps" if self.verdict == "agent-steps" else "time in minutes"
                 values, what = dict(known), f"{unit} to {self.target_score:g}"
+                pairs = self._paired(groups)
             elif self.stop_at_target:
                 yield reached([(f'"{group["variant"]}"', self.times(group)) for group in groups], self.target_score)
                 return
@@ -146,6 +159,28 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         for name in values:
             if name != first and first in values:
                 yield compared(f'"{name}"', values[name], f'"{first}"', values[first], what)
+                if name in pairs:
+                    yield pairs[name]
+
+    def _paired(self, groups: Sequence[Group]) -> dict[str, str]:
+        """Variant -> what it took beside the first, where both have the same seeds, and all runs reached the target."""
+        by_seed = {group["variant"]: self._taken_by_seed(group) for group in groups}
+        first = next(iter(self.options))
+        base, what = by_seed.pop(first, {}), self.verdict.replace("-", " ")
+        return {
+            name: paired(f'"{name}"', f'"{first}"', bootstrap_paired_ratio([*taken.values()], [*base.values()]), what)
+            for name, taken in by_seed.items()
+            if list(taken) == list(base)
+        }
+
+    def _taken_by_seed(self, group: Group) -> dict[int, float]:
+        """Seed -> agent steps or seconds to the target, which all runs reached."""
+        assert self.target_score is not None
+        if self.verdict == "agent-steps":
+            taken: Values = steps_until(group.runs, self.score_name, self.target_score)
+        else:
+            taken = [reached_after(run, self.score_name, self.target_score) for run in group.runs]
+        return {run.point.config.run.seed: float(value) for run, value in zip(group.runs, taken) if value}
 
     def _taken(self, group: Group) -> Any:
         """Agent steps or minutes to the target; an Interval where all runs reached it."""

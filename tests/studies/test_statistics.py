@@ -9,6 +9,7 @@ from ddrl.studies.statistics import (
     Interval,
     TimeToScore,
     bootstrap,
+    bootstrap_paired_ratio,
     bootstrap_ratio,
     efficiency,
     interquartile_mean,
@@ -78,6 +79,16 @@ def test_speed_up_and_efficiency_of_known_rates():
     assert efficiency(speed, 8, base_workers=2).mean == pytest.approx(0.8)
     assert efficiency(bootstrap_ratio([300.0], [100.0]), 4) == Interval(0.75)
     assert efficiency(bootstrap_ratio([], [100.0]), 4) is None
+
+
+def test_the_ratio_of_pairs_is_told_apart_where_that_of_means_is_not():
+    slow = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    quick = [0.5 * value for value in slow]
+    assert bootstrap_paired_ratio(quick, slow)[:4] == pytest.approx((0.5, 0.5, 0.5, 6))
+    assert bootstrap_ratio(quick, slow).high > 1.0
+    mixed = bootstrap_paired_ratio([2.0, 0.5, 2.0, 0.5, 1.0], [1.0] * 5)
+    assert mixed.mean == pytest.approx(1.0) and mixed.low < 1.0 < mixed.high
+    assert bootstrap_paired_ratio([3.0, 1.0], [1.0, 2.0]).values == pytest.approx((3.0, 0.5))
 
 
 def test_time_to_score_keeps_those_that_did_not_reach_it():

@@ -62,6 +62,27 @@ def test_where_all_reached_the_target_agent_steps_are_compared():
     assert report.finding.startswith(
         'The number of agent steps to 10 of "no backup" is 7,000, that of "plain" 7,000; 3 runs'
     )
+    assert 'Seed by seed, "no backup" took 1; 1; 1 times the agent steps of "plain".' in report.finding
+
+
+def test_runs_of_equal_seeds_are_compared_in_pairs():
+    chosen = settings(target_score=10.0, games=("breakout",), verdict="minutes", repeats=5)
+    outcomes = finished(chosen, lambda name, seed: 20.0)
+    for outcome in outcomes:
+        share = {"plain": 1.0, "no backup": 0.5, "large batch": 1.0}[outcome.point.labels["variant"]]
+        outcome.records[0]["wall_seconds"] = share * 10.0**outcome.point.config.run.seed
+    finding = VARIANTS.report(chosen, outcomes).finding
+    assert (
+        'Seed by seed, "no backup" took 0.5 [0.5, 0.5] times the minutes of "plain"; the 95% interval excludes 1.'
+        in finding
+    )
+    assert '"large batch" took 1 [1, 1] times the minutes of "plain"; the 95% interval includes 1.' in finding
+    fewer = [
+        outcome
+        for outcome in outcomes
+        if outcome.point.config.run.seed > 1 or outcome.point.labels["variant"] == "plain"
+    ]
+    assert "Seed by seed" not in VARIANTS.report(chosen, fewer).finding, "a seed that one of them lacks"
 
 
 def test_runs_that_end_with_the_target_are_not_compared_by_their_scores():
