@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+import platform
 import sys
 import threading
 from collections.abc import Callable
@@ -36,12 +38,18 @@ def import_tensorflow() -> ModuleType:
     """TensorFlow without Keras, which it imports at once otherwise, and Keras matplotlib; and without looking for
     garbage among objects that all stay: each saves 15 to 25% of its processor time, in every rank.
 
+    oneDNN is on, unless the environment says TF_ENABLE_ONEDNN_OPTS=0. TensorFlow itself leaves it off on processors
+    without AVX-512's instructions for networks, where gradients of convolutions then take twice as long
+    (docs/results/speed.md, 'A processor without bfloat16').
+
     `tf.keras` is there when it is used, since TensorFlow looks for Keras again then. While this function runs, another
     thread cannot import Keras.
     """
     with _LOCK:
         if "tensorflow" in sys.modules or "keras" in sys.modules:
             return importlib.import_module("tensorflow")
+        if platform.machine() == "x86_64":  # others were not measured
+            os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
         sys.modules["keras"] = None  # type: ignore[assignment]  # Python's own mark of what cannot be imported
         collects = gc.isenabled()
         gc.disable()

@@ -1,7 +1,9 @@
-"""TensorFlow comes without Keras, and Keras comes when it is used; garbage is collected again afterwards."""
+"""TensorFlow comes without Keras, which comes when it is used, and with oneDNN; garbage is collected again then."""
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import sys
 
@@ -47,3 +49,22 @@ def test_threads_that_come_at_once_wait_for_the_whole_of_it():
     command = [sys.executable, "-c", THREADS]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120.0, check=False)
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+
+
+ONEDNN = """
+from ddrl.lazy import tf
+tf.constant(1.0)
+from tensorflow.python.util._pywrap_util_port import IsMklEnabled
+print(IsMklEnabled())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="left as TensorFlow has it")
+@pytest.mark.parametrize("said, on", [(None, "True"), ("0", "False")])
+def test_onednn_is_on_unless_the_environment_says_otherwise(said, on):
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    environment |= {} if said is None else {"TF_ENABLE_ONEDNN_OPTS": said}
+    command = [sys.executable, "-c", ONEDNN]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120.0, check=False, env=environment)
+    assert (result.returncode, result.stdout) == (0, f"{on}\n"), result.stderr
