@@ -211,6 +211,8 @@ def _counted(counts: Sequence[int | None]) -> Interval | str:
         return found
     if reached and len(counts) >= ENOUGH:
         return f"{len(reached)} of {len(counts)} in {round(sum(reached) / len(reached)):,}, {missed} never"
+    if len(counts) >= ENOUGH:
+        return "never"
     return "; ".join("never" if count is None else f"{count:,}" for count in counts)
 
 

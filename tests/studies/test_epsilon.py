@@ -154,6 +154,7 @@ def test_cells_that_never_reach_the_target_stay_and_come_last():
     first, second = rows_of(found.tables[0])
     assert first["time to 150"] == "not reached in 1.67 min"
     assert second["time to 150"].startswith("2 of 3 in") and second["time to 150"].endswith("1 not reached in 1.67 min")
+    assert first["agent steps to it"] == "never; never; never" and second["agent steps to it"].count("never") == 1
     assert len(found.tables) == 1
     times, scores = (panel.heat for panel in found.panels[1:])
     assert times.values[0] == [None] and times.texts[0] == ["not reached\nin 1.67 min"]

@@ -18,7 +18,7 @@ from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import COLOURS, Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle
+from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle, steps_to
 from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Group, Outcome, Point, grouped
@@ -300,7 +300,12 @@ def _alike(best: Cell) -> str:
 
 
 def _columns(varied: Sequence[str], target: float | None) -> Columns:
-    timed: Columns = {} if target is None else {f"time to {target:g}": lambda cell: cell.time_text}
+    timed: Columns = {}
+    if target is not None:
+        timed = {
+            f"time to {target:g}": lambda cell: cell.time_text,
+            "agent steps to it": lambda cell: steps_to(cell.runs, cell.settings.score_name, target),
+        }
     return {
         "game": "game", "effective batch": "batch",
         **{name.replace("_", " "): lambda cell, name=name: f"{cell[name]:g}" for name in varied},
