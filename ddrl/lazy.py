@@ -39,7 +39,7 @@ def import_tensorflow() -> ModuleType:
     garbage among objects that all stay: each saves 15 to 25% of its processor time, in every rank.
 
     oneDNN is on, unless the environment says TF_ENABLE_ONEDNN_OPTS=0. TensorFlow itself leaves it off on processors
-    without AVX-512's instructions for networks, where gradients of convolutions then take twice as long
+    without AVX-512's instructions for networks, where gradients of convolutions then take up to twice as long
     (docs/results/speed.md, 'A processor without bfloat16').
 
     `tf.keras` is there when it is used, since TensorFlow looks for Keras again then. While this function runs, another

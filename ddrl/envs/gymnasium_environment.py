@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-import ddrl.envs.catch
+import ddrl.envs.catch  # registers ddrl/Catch-v0 and ddrl/CatchPicture-v0
 import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
 from ddrl.envs.adapted import Adapted
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
