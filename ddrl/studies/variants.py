@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from ddrl import checks
@@ -26,10 +26,10 @@ from ddrl.studies.measures import (
     reached_after,
     steps_to,
     steps_until,
-)  # fmt: skip
+)
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
-from ddrl.studies.statistics import Interval, Values, bootstrap_paired_ratio
+from ddrl.studies.statistics import Interval, Values, bootstrap, bootstrap_paired_ratio
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
@@ -147,11 +147,10 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         values: dict[str, Interval | None] = {group["variant"]: score(group) for group in groups}
         if self.target_score is not None:
             taken = {group["variant"]: self._taken(group) for group in groups}
-            known = {name: found for name, found in taken.items() if isinstance(found, Interval)}
-            if len(known) == len(taken):
+            if all(len(taken[group["variant"]]) == len(group.runs) for group in groups):
                 unit = "number of agent steps" if self.verdict == "agent-steps" else "time in minutes"
-                values, what = dict(known), f"{unit} to {self.target_score:g}"
-                pairs = self._paired(groups)
+                what, pairs = f"{unit} to {self.target_score:g}", self._paired(taken)
+                values = {name: bootstrap([*of.values()]) for name, of in taken.items()}
             elif self.stop_at_target:
                 yield reached([(f'"{group["variant"]}"', self.times(group)) for group in groups], self.target_score)
                 return
@@ -162,33 +161,25 @@ class VariantsSettings(TargetSettings, ScoredSettings):
                 if name in pairs:
                     yield pairs[name]
 
-    def _paired(self, groups: Sequence[Group]) -> dict[str, str]:
-        """Variant -> what it took beside the first, where both have the same seeds, and all runs reached the target."""
-        by_seed = {group["variant"]: self._taken_by_seed(group) for group in groups}
-        first = next(iter(self.options))
-        base, what = by_seed.pop(first, {}), self.verdict.replace("-", " ")
+    def _paired(self, taken: Mapping[str, Mapping[int, float]]) -> dict[str, str]:
+        """Variant -> what it took beside the first, of those that have the same seeds; see `_taken`."""
+        first, what = next(iter(self.options)), self.verdict.replace("-", " ")
+        base = taken.get(first, {})
         return {
-            name: paired(f'"{name}"', f'"{first}"', bootstrap_paired_ratio([*taken.values()], [*base.values()]), what)
-            for name, taken in by_seed.items()
-            if list(taken) == list(base)
+            name: paired(f'"{name}"', f'"{first}"', bootstrap_paired_ratio([*of.values()], [*base.values()]), what)
+            for name, of in taken.items()
+            if name != first and list(of) == list(base) and all((*of.values(), *base.values()))
         }
 
-    def _taken_by_seed(self, group: Group) -> dict[int, float]:
-        """Seed -> agent steps or seconds to the target, which all runs reached."""
+    def _taken(self, group: Group) -> dict[int, float]:
+        """Seed -> agent steps or minutes to the target, of the runs that reached it."""
         assert self.target_score is not None
         if self.verdict == "agent-steps":
             taken: Values = steps_until(group.runs, self.score_name, self.target_score)
         else:
-            taken = [reached_after(run, self.score_name, self.target_score) for run in group.runs]
-        return {run.point.config.run.seed: float(value) for run, value in zip(group.runs, taken) if value}
-
-    def _taken(self, group: Group) -> Any:
-        """Agent steps or minutes to the target; an Interval where all runs reached it."""
-        if self.verdict == "agent-steps":
-            assert self.target_score is not None
-            return steps_to(group.runs, self.score_name, self.target_score)
-        seconds = (times := self.times(group)) and times.mean()
-        return seconds and seconds.map(lambda value: value / 60.0)
+            seconds = [reached_after(run, self.score_name, self.target_score) for run in group.runs]
+            taken = [None if value is None else value / 60.0 for value in seconds]
+        return {run.point.config.run.seed: float(value) for run, value in zip(group.runs, taken) if value is not None}
 
 
 def point_name(settings: VariantsSettings, labels: Labels) -> str:
