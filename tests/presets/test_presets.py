@@ -76,6 +76,18 @@ def test_some_games_have_settings_of_their_own_in_ba3cs_laptop_preset(game, othe
     assert {name: value for name, value in found.items() if value != table[name].value} == {"game": game, **others}
 
 
+@pytest.mark.parametrize(
+    "cores, others",
+    [(1, {"samples_per_insert": 1.0}), (3, {"actors": 2, "samples_per_insert": 1.0}), (4, {"actors": 3})],
+)
+def test_pong_has_settings_of_its_own_in_the_laptop_preset_of_ape_x(cores, others):
+    """Chosen on seeds from 101 on: docs/results/learning.md, "Ape-X DQN on Pong"."""
+    found = settings_of(algorithms.preset("laptop", "ALE/Pong-v5", MACHINE._replace(cores=cores), "apex-dqn"))
+    table = REPLAY_LEARNERS["apex-dqn", "laptop"]
+    others = {"game": "ALE/Pong-v5", "n_step": 5, "epsilon_steps": 200_000, "learning_rate": 5e-4, **others}
+    assert {name: value for name, value in found.items() if value != table[name].value} == others
+
+
 def test_every_preset_has_a_table():
     known = set()
     for algorithm in list(algorithms.names()):
