@@ -278,6 +278,7 @@ class Learner:
 
     def _new_model(self, settings: dict[str, Any]) -> Any:
         import stable_baselines3
+        from stable_baselines3.common.logger import Logger
         from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
         from torch import nn
 
@@ -293,9 +294,11 @@ class Learner:
             settings["buffer_size"] = min(settings["buffer_size"], self.options.replay or settings["buffer_size"])
         kind = getattr(stable_baselines3, self.options.algorithm.upper())
         policy = "CnnPolicy" if self.options.atari else "MlpPolicy"
-        return kind(
+        model = kind(
             policy, self.games.training, seed=self.options.seed, device="cpu", policy_kwargs=network, **settings
         )
+        model.set_logger(Logger(folder=None, output_formats=[]))  # the one that it makes leaves a directory behind
+        return model
 
     def _save(self) -> None:
         """Model, optimizer and clock; written beside the old ones, and put in their place."""

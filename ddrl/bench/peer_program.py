@@ -134,7 +134,15 @@ def _model(options: argparse.Namespace) -> Any:
         "ppo": (PPO, ppo | {"learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01}),
         "dqn": (DQN, dqn | {"exploration_initial_eps": 0.1, "exploration_final_eps": 0.1}),
     }[options.algorithm]
-    return classes("CnnPolicy", VecFrameStack(environment, n_stack=4), device="cpu", **settings)
+    return _unlogged(classes("CnnPolicy", VecFrameStack(environment, n_stack=4), device="cpu", **settings))
+
+
+def _unlogged(model: Any) -> Any:
+    """A model of Stable-Baselines3 without the logger that leaves an empty directory behind."""
+    from stable_baselines3.common.logger import Logger
+
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    return model
 
 
 def stable_baselines3_score(options: argparse.Namespace) -> dict[str, Any]:
@@ -169,7 +177,7 @@ def stable_baselines3_score(options: argparse.Namespace) -> dict[str, Any]:
         seed=options.seed,
     )
     until = Until()
-    model.learn(total_timesteps=options.agent_steps, callback=until)
+    _unlogged(model).learn(total_timesteps=options.agent_steps, callback=until)
     mean = sum(scores) / len(scores) if scores else None
     return {"reached": until.reached, "agent_steps": model.num_timesteps, "score": mean}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from ddrl import programs, rundir
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting import machine
+from ddrl.slurm.runs import read_run
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import POINTS, Point, note_failure
 
@@ -49,7 +51,12 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
             print(f"{number}: {text}", flush=True)
             continue
         began = time.monotonic()
-        with _progress(f"{number} {VERBS[before]}", lambda: time_left(times, left[place:], time.monotonic() - began)):
+
+        def line(state: str) -> str:
+            seconds = time_left(times, left[place:], time.monotonic() - began)
+            return f"{number}{state}; time left for all points: {_about(seconds)}"
+
+        with _progress(line, f" {VERBS[before]}", plan.path(point)):
             why = run_one(plan, run, point)
         times.append(time.monotonic() - began)
         status = plan.state(point).status
@@ -91,6 +98,16 @@ def time_left(times: Sequence[float], points: Sequence[Point], elapsed: float) -
     return max(0.0, total - elapsed)
 
 
+def how_far(path: Path) -> str:
+    """Such as ': 43% of 75.0 minutes, 42:10 left, score -20.1'; empty for a point that has written no metrics."""
+    run = read_run(path)
+    return ": " + ", score ".join(filter(None, (run.progress, run.score))) if run.progress else ""
+
+
+def _about(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"about {duration(seconds)}"
+
+
 def duration(seconds: float) -> str:
     """Such as 45 s, 12 min or 3.5 h."""
     if seconds < 90:
@@ -119,19 +136,22 @@ def limited_to(cores: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress(text: str, left: Callable[[], float | None]) -> Iterator[None]:
-    """Says what runs and how much time is left: on a terminal in one line that changes, else once a minute."""
+def _progress(line: Callable[[str], str], begins: str, path: Path) -> Iterator[None]:
+    """Says that the point in `path` begins and then how far it is: on a terminal in one line, else once a minute."""
     ended, terminal = threading.Event(), sys.stdout.isatty()
 
-    def serve() -> None:
-        while True:
-            seconds = left()
-            line = f"{text}; time left for all points: {'unknown' if seconds is None else 'about ' + duration(seconds)}"
-            with contextlib.suppress(OSError):  # a closed terminal must not end the run
-                print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
-            if ended.wait(1.0 if terminal else LINE_SECONDS):
-                return
+    def say(state: str) -> None:
+        text = line(state)
+        if terminal:  # a line that wraps would not be overwritten
+            text = "\r\033[K" + text[: shutil.get_terminal_size().columns - 1]
+        with contextlib.suppress(OSError):  # a closed terminal must not end the run
+            print(text, end="" if terminal else "\n", flush=True)
 
+    def serve() -> None:
+        while not ended.wait(1.0 if terminal else LINE_SECONDS):
+            say(how_far(path) or begins)
+
+    say(begins)
     thread = threading.Thread(target=serve, name="progress", daemon=True)
     thread.start()
     try:

@@ -185,7 +185,10 @@ class RaceSettings(TargetSettings):
         caution = few if min(runs) < FEW else ""
         if last == np.inf:
             half = f"of no algorithm of {loser['library']} do more than half of the runs"
-            return [f"{begun} (median); {half}{caution}"]
+            slower = [self.times(group) for group in groups if group["library"] == loser["library"]]
+            least = min(times.least_median() for times in slower if times is not None)
+            longer = f", {least / first:.1f} times as long" if least > first else ""
+            return [f"{begun} (median); {half} within {least / 60:.1f} min{longer}{caution}"]
         times = last / first
         return [f"{begun} and {name_of(loser)} after {last / 60:.1f} min (medians): {times:.1f} times as long{caution}"]
 

@@ -72,6 +72,10 @@ class TimeToScore(NamedTuple):
         median = np.median((*self.reached, *[np.inf] * self.missed)) if self.count else np.inf
         return float(median) if np.isfinite(median) else None
 
+    def least_median(self) -> float:
+        """Median with the limit for those that did not reach it: the true one is no less."""
+        return float(np.median((*self.reached, *[self.limit] * self.missed)))
+
     def mean(self) -> Interval | None:
         """Mean with its interval; None unless all repeats reached it, since it would flatter."""
         return bootstrap(self.reached) if not self.missed else None

@@ -265,6 +265,7 @@ FAKE_LIBRARY = {
     "stable_baselines3/common/__init__.py": "",
     "stable_baselines3/common/callbacks.py": "class BaseCallback: pass\n",
     "stable_baselines3/common/env_util.py": "make_atari_env = make_vec_env = lambda *given, **options: options\n",
+    "stable_baselines3/common/logger.py": "Logger = lambda folder, output_formats: output_formats\n",
     "stable_baselines3/common/vec_env.py": (
         "DummyVecEnv = SubprocVecEnv = None\nVecFrameStack = lambda environment, n_stack: environment\n"
     ),
@@ -272,8 +273,11 @@ FAKE_LIBRARY = {
 import time, types
 class Model:
     def __init__(self, policy, environment, **settings):
-        self.settings, self.num_timesteps = settings, 0
+        self.settings, self.num_timesteps, self.logger = settings, 0, "one with a directory"
+    def set_logger(self, logger):
+        self.logger = logger
     def learn(self, total_timesteps, callback):
+        assert self.logger == []
         callback.locals = {"infos": [{"episode": {"r": 5.0}}, {}]}
         while self.num_timesteps < total_timesteps:
             callback.num_timesteps = self.num_timesteps

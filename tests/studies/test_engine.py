@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import signal
+import sys
+import time
 
 import pytest
 
@@ -45,6 +47,29 @@ def test_all_points_run_in_order_and_finish(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "[2/4] size1-seed2 begins; time left for all points: about" in said
     assert "[4/4] size2-seed2: finished" in said
+
+
+def test_a_line_says_how_far_a_point_is(tmp_path, monkeypatch, capsys):
+    """On a terminal it is cut, as a line that wraps is not overwritten."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    _, plan = begun(tmp_path, Runner())
+    path = plan.path(plan.points[0])
+    assert engine.how_far(path) == ""
+
+    def run(point, path):
+        Runner()(point, path)
+        said = ": 8% of 1.0 minutes, score 5.0"
+        assert engine.how_far(path) == said
+        deadline = time.monotonic() + 30
+        shown = ""
+        while said not in shown and time.monotonic() < deadline:
+            shown += capsys.readouterr().out
+        lines = shown.split("\r\033[K")
+        assert f"[1/1] size1-seed1{said}; time left for all points"[:59] in lines
+        assert all(len(line) < 60 for line in lines)
+
+    assert run_points(plan, run, plan.points[:1]) == 0
 
 
 def test_a_failure_is_named_and_the_others_go_on(tmp_path, capsys):

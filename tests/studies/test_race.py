@@ -78,12 +78,14 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
         "ddrl ba3c reaches 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long" in report.notes[0]
     )
     never = settings().report([run for run in runs if run.point.labels["algorithm"] != "a2c"])
-    half = "of no algorithm of SB3 do more than half of the runs"
+    half = "of no algorithm of SB3 do more than half of the runs within 180.0 min, 36.0 times as long"
     assert never.notes[0] == f"pong: ddrl ba3c reaches 18 after 5.0 min (median); {half}"
+    stopped = [outcome("ddrl", "ba3c", 1, 5), outcome("SB3", "dqn", 1, 3, score=3.0)]
+    assert "than half of the runs within 3.0 min; 1 run" in settings().report(stopped).notes[0]
     lost = [outcome("ddrl", "ppo", 1, 180, score=3.0), outcome("SB3", "a2c", 1, 20)]
     assert settings().report(lost).notes[0] == (
-        "pong: SB3 a2c reaches 18 after 20.0 min (median); of no algorithm of ddrl do more than half of the runs; "
-        "1 run of each says little about chance"
+        "pong: SB3 a2c reaches 18 after 20.0 min (median); of no algorithm of ddrl do more than half of the runs "
+        "within 180.0 min, 9.0 times as long; 1 run of each says little about chance"
     )
     assert report.finding.startswith("Pong: ddrl ba3c reaches 18") and report.heading.endswith("Stable-Baselines3")
     nobody = settings().report([outcome(library, "ppo", 1, 180, score=3.0) for library in ("ddrl", "SB3")])

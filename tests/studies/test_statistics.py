@@ -96,6 +96,7 @@ def test_time_to_score_keeps_those_that_did_not_reach_it():
     assert found.count == 4
     assert found.mean() is None and found.median is None
     assert found.least_mean() == pytest.approx((480 + 600 + 2 * 1200) / 4)
+    assert found.least_median() == 900, "half of 600 and 1200: the median is that at least"
     assert found.text() == "2 of 4 in 9 min, 2 not reached in 20 min"
     assert TimeToScore((), 1, 1200.0).text() == "not reached in 20 min"
     assert TimeToScore((), 0, 1200.0).median is None
