@@ -372,7 +372,7 @@ def laptop_apex(game: str, machine: Machine) -> TrainConfig:
 def _laptop_apex_of_pong(machine: Machine) -> dict[str, dict[str, Any]]:
     """What differs for Pong, chosen on seeds from 101 on: docs/results/learning.md, 'Ape-X DQN on Pong'.
 
-    With few cores, the learner would draw each transition twice; it leaves half a core to a second actor instead.
+    With few cores, the learner would draw each transition twice; it leaves a part of its core to a second actor.
     """
     apex = {"actors": min(2, machine.cores), "samples_per_insert": 1.0} if machine.cores < 4 else {}
     return {

@@ -171,11 +171,13 @@ class RaceSettings(TargetSettings):
         Nothing without a target or a rival, or where no median run reaches it.
         """
         medians: dict[str, tuple[float, Group]] = {}
+        least: dict[str, float] = {}
         for library in (OURS, THEIRS):
             timed = [(self.times(group), group) for group in groups if group["library"] == library]
-            found = [(_median(times), group) for times, group in timed if times is not None]
+            found = [(times, group) for times, group in timed if times is not None]
             if found:
-                medians[library] = min(found, key=lambda pair: pair[0])
+                medians[library] = min(((_median(times), group) for times, group in found), key=lambda pair: pair[0])
+                least[library] = min(times.least_median() for times, _ in found)
         if len(medians) < 2 or min(median for median, _ in medians.values()) == np.inf:
             return []
         (first, winner), (last, loser) = sorted(medians.values(), key=lambda pair: pair[0])
@@ -185,10 +187,9 @@ class RaceSettings(TargetSettings):
         caution = few if min(runs) < FEW else ""
         if last == np.inf:
             half = f"of no algorithm of {loser['library']} do more than half of the runs"
-            slower = [self.times(group) for group in groups if group["library"] == loser["library"]]
-            least = min(times.least_median() for times in slower if times is not None)
-            longer = f", {least / first:.1f} times as long" if least > first else ""
-            return [f"{begun} (median); {half} within {least / 60:.1f} min{longer}{caution}"]
+            given = least[loser["library"]]
+            longer = f", {given / first:.1f} times as long" if given > first else ""
+            return [f"{begun} (median); {half} within {given / 60:.1f} min{longer}{caution}"]
         times = last / first
         return [f"{begun} and {name_of(loser)} after {last / 60:.1f} min (medians): {times:.1f} times as long{caution}"]
 
