@@ -146,6 +146,7 @@ def learning_panel(
     style: Callable[[AnyGroup], int] | None = None,
     among: Sequence[Outcome] = (),
     hold: bool = False,
+    target: float | None = None,
 ) -> Panel:
     """A curve for each group: a score, or something else that is measured, while it learns.
 
@@ -153,13 +154,22 @@ def learning_panel(
         score, against, hold: see `score_curve`.
         style: of a group's curve (None: its place).
         among: runs whose longest one the unit of the x axis suits (none: those of the groups).
+        target: the score of a level line.
     """
     unit, x_label = unit_of(among or [run for group in groups for run in group.runs], against)
     curves: list[Curve] = []
     for place, group in enumerate(groups):
         look = place if style is None else style(group)
         curves += score_curves(group.runs, score, against, unit, label(group), hold, look)
-    return Panel(title, x_label, y_label, curves)
+    return Panel(title, x_label, y_label, [*curves, *level(curves, target)])
+
+
+def level(curves: Sequence[Curve], target: float | None) -> list[Curve]:
+    """The line of a target score, as long as the longest of `curves`; nothing without a target or a curve."""
+    if target is None or not any(curve.x for curve in curves):
+        return []
+    ends = [0.0, float(max(x for curve in curves for x in curve.x))]
+    return [Curve(f"target {target:,g}", ends, [target, target], reference=True)]
 
 
 def unit_of(outcomes: Sequence[Outcome], against: str) -> tuple[float, str]:

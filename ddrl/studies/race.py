@@ -139,7 +139,7 @@ class RaceSettings(TargetSettings):
             few = [groups[place] for place in part]
             yield learning_panel(
                 game, "raw evaluation score", few, EVALUATION, name_of, self._against,
-                among=[run for group in groups for run in group.runs], hold=True,
+                among=[run for group in groups for run in group.runs], hold=True, target=self.target_score,
             )  # fmt: skip
 
     @property

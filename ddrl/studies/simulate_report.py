@@ -251,8 +251,13 @@ def validation_table(measured: Sequence[Compared]) -> Table:
     return table("Validation", measured, {
         "gradient": lambda size: size.kind, "workers": lambda size: size.workers,
         "measured, updates/s": lambda size: size.measured, "predicted": lambda size: size.predicted,
-        "error": lambda size: f"{size.error:+.1%}", "": lambda size: "fitted to" if size.fitted else "predicted",
+        "error": lambda size: signed_percent(size.error), "": lambda size: "fitted to" if size.fitted else "predicted",
     })  # fmt: skip
+
+
+def signed_percent(share: float) -> str:
+    """`share` in percent with its sign; what rounds to zero has a plus, never '-0.0%'."""
+    return f"{round(share, 3) + 0.0:+.1%}"
 
 
 def agreement(measured: Sequence[Compared]) -> str:
@@ -264,7 +269,7 @@ def agreement(measured: Sequence[Compared]) -> str:
     worst = max(tested, key=lambda size: abs(size.error))
     return (
         f"validation: {good} of {len(tested)} predictions within {WITHIN:.0%} of what was measured here; the worst: "
-        f"{worst.kind}, {worst.workers} workers, {worst.error:+.1%}"
+        f"{worst.kind}, {worst.workers} workers, {signed_percent(worst.error)}"
     )
 
 

@@ -112,9 +112,19 @@ def test_runs_may_go_on_to_the_end_of_their_budget():
 def test_many_systems_are_drawn_in_several_panels():
     runs = [outcome("ddrl", f"system{number}", 1, 9) for number in range(11)]
     panels = settings().report(runs).panels
-    assert [len(panel.curves) for panel in panels] == [6, 5] and panels[0].x_label == panels[1].x_label
+    assert [len(panel.curves) for panel in panels] == [7, 6], "with the target's line"
+    assert panels[0].x_label == panels[1].x_label
     assert [panel.curves[0].label for panel in panels] == ["ddrl system0", "ddrl system6"]
-    assert [len(panel.curves) for panel in settings().report(runs[:6]).panels] == [6]
+    assert [len(panel.curves) for panel in settings().report(runs[:6]).panels] == [7]
+
+
+def test_the_target_is_a_line_as_long_as_the_longest_curve():
+    runs = [outcome("ddrl", "ba3c", 1, 9), outcome("SB3", "ppo", 1, 30)]
+    *curves, line = settings().report(runs).panels[0].curves
+    assert line.reference and line.label == "target 18" and line.y == [18.0, 18.0]
+    assert line.x == [0.0, max(x for curve in curves for x in curve.x)]
+    without = settings(target_score=None, stop_at_target=False).report(runs).panels[0].curves
+    assert not any(curve.reference for curve in without)
 
 
 def test_runs_of_as_many_agent_steps_are_drawn_against_these():

@@ -197,14 +197,17 @@ def test_what_is_measured_stands_beside_its_prediction(known_times):
     rows = {(row[0], row[1]): row for row in table.rows}
     assert len(rows) == 4 * 4 + 4 and [row[5] for row in rows.values()].count("fitted to") == 3
     assert (
-        rows["500 ms", 16][4] == "+100.0%"
-        and rows["CartPole", 2][4][1:] == "0.0%"
-        and rows["CartPole", 8][4] == "-50.0%"
+        rows["500 ms", 16][4] == "+100.0%" and rows["CartPole", 2][4] == "+0.0%" and rows["CartPole", 8][4] == "-50.0%"
     )
     assert report.notes[0].startswith("validation: 12 of 17 predictions within 10%")
     assert [panel.title for panel in report.panels][4] == "Lines: predicted, hollow: measured"
     alone = simulate_report.report(chosen, [run for run in outcomes if run.point.labels["workers"] != 1])
     assert not [row for row in alone.tables[-1].rows if row[0] == "CartPole"]  # calibrated on one worker alone
+
+
+@pytest.mark.parametrize("share, text", [(-0.0004, "+0.0%"), (0.0004, "+0.0%"), (-0.0006, "-0.1%"), (0.25, "+25.0%")])
+def test_no_error_is_minus_zero(share, text):
+    assert simulate_report.signed_percent(share) == text
 
 
 def test_nothing_measured_is_said():

@@ -12,8 +12,8 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import complete
 from ddrl.studies import across_games
-from ddrl.studies.curves import SECONDS, score_curves, spread_text, unit_of
-from ddrl.studies.figures import Curve, Panel
+from ddrl.studies.curves import SECONDS, level, score_curves, spread_text, unit_of
+from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.measures import (
     EVALUATION,
@@ -179,10 +179,7 @@ def _panel(game: Group, target: float | None) -> Panel:
         for style, (score, label) in enumerate(scores.items())
         for curve in score_curves(game.runs, score, SECONDS, unit, label, style=style)
     ]
-    if target is not None:
-        ends = [0.0, max(map(given_seconds, game.runs)) / unit]
-        curves.append(Curve(f"target {target:,g}", ends, [target, target], reference=True))
-    return Panel(game["game"], x_label, "raw evaluation score", curves)
+    return Panel(game["game"], x_label, "raw evaluation score", [*curves, *level(curves, target)])
 
 
 GAMES = Study(
