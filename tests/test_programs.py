@@ -247,7 +247,7 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback():
 
 @pytest.mark.parametrize(
     "module, words",
-    [("ddrl.roles", []), ("ddrl.launch.finish", []), ("ddrl.apex.acting", ["0", "0", "1", "PARENT", "0", "1"])],
+    [("ddrl.roles", []), ("ddrl.launch.finish", []), ("ddrl.apex.acting", ["0", "0", "0", "1", "PARENT", "0", "1"])],
 )
 def test_the_other_programs_say_it_in_one_line_too(module, words):
     words = [str(os.getpid()) if word == "PARENT" else word for word in words]

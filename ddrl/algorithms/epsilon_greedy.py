@@ -57,11 +57,11 @@ class EpsilonGreedyConfig(AlgorithmConfig):
 
 
 def draw(config: EpsilonGreedyConfig, exploration: Exploration) -> Draw:
-    """Epsilon-greedy by the schedule, and its mean as the gauge `epsilon`."""
+    """Epsilon-greedy by the schedule, and its mean over the simulators of all workers in the metrics."""
 
     def epsilon(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
         probability = config.epsilon(exploration.agent_steps(counts), exploration.places(ids))
-        exploration.gauge("epsilon", float(probability.mean()))
+        exploration.mean("epsilon", float(probability.mean()), len(ids))
         return probability
 
     return epsilon_greedy(epsilon)

@@ -58,13 +58,13 @@ class Exploration(NamedTuple):
         agent_steps: counts of a simulator's draws [b] -> agent steps of this worker since learning began; below 0 the
             replay is still being filled.
         places: environment ids [b] -> their places among all simulators of the job, from 0 to 1.
-        gauge: (name, value) for the metrics.
+        mean: (name, mean of some values, how many they are) for the metrics.
     """
 
     space: ActionSpace
     agent_steps: Callable[[np.ndarray], np.ndarray]
     places: Callable[[np.ndarray], np.ndarray]
-    gauge: Callable[[str, float], None]
+    mean: Callable[[str, float, float], None]
 
 
 def _standard_network(

@@ -1,4 +1,4 @@
-"""The process of an actor of Ape-X that computes: `python -m ddrl.apex.acting RUN ACTOR RUN_ID CORES PARENT IN OUT`.
+"""The process of an actor of Ape-X that computes; its arguments: RUN ACTOR RUN_ID AGENT_STEPS CORES PARENT IN OUT.
 
 It ends when its parent does, and has nothing to save; see `ddrl.apex.actor`.
 """
@@ -23,6 +23,7 @@ from ddrl.apex.segment_maker import STEPS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.job.exits import refuse_exits
+from ddrl.job.role import failure_of
 from ddrl.placement.ranks import expose_gpu, threads_for, with_threads
 from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
 from ddrl.rundir import load_config
@@ -88,24 +89,30 @@ class Link:
 
 def main() -> int:
     """Acts until the parent ends; returns only where acting failed."""
-    run_dir, (actor, run_id, cores, parent, read, write) = Path(sys.argv[1]), map(int, sys.argv[2:])
+    run_dir, (actor, run_id, agent_steps, cores, parent, read, write) = Path(sys.argv[1]), map(int, sys.argv[2:])
     end_with_parent(parent)
     refuse_exits()
     expose_gpu("")
 
     def work() -> int:
-        act(load_config(run_dir), actor, run_id, cores, Link(read, write))
+        config, link = load_config(run_dir), Link(read, write)
+        try:
+            act(config, actor, run_id, agent_steps, cores, link)
+        except BaseException as error:
+            link.send(Frame.FAILURE, 0, json.dumps(failure_of(error)).encode())
+            raise
         return 1
 
     return programs.run(work, lambda message: programs.say(f"actor {actor}: {message}"), needs_output=False)
 
 
-def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) -> None:
+def act(config: TrainConfig, actor: int, run_id: int, agent_steps: int, cores: int, link: Link) -> None:
     """Acts, sends segments and reports, and asks for newer parameters; it does not return.
 
     Args:
         actor: index of this one.
         run_id: of this incarnation, which also makes its games and its exploration differ from earlier ones.
+        agent_steps: of this actor before: exploration that falls goes on from there.
         cores: to count on.
     """
     from ddrl.apex.agent import segment_maker
@@ -116,7 +123,7 @@ def act(config: TrainConfig, actor: int, run_id: int, cores: int, link: Link) ->
     threads = threads_for(config, cores)
     configure_tensorflow(threads.intra_op, threads.inter_op)
     metrics = RankMetrics("actor", actor)
-    maker, format = segment_maker(with_threads(config, threads), metrics, actor, run_id)
+    maker, format = segment_maker(with_threads(config, threads), metrics, actor, run_id, agent_steps)
     link.send(Frame.REFRESH, -1)
     snapshot = link.first()
     snapshot = snapshot._replace(parameters=as_device_vector(snapshot.parameters))

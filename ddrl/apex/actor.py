@@ -8,6 +8,7 @@ The acting is a process of its own because MPI cannot bring back a dead rank, an
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -25,9 +26,10 @@ from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, end_of_job, essential_lost, first_word, json_blob
 
-FIRST_PAUSE_SECONDS = 0.5  # before a child is started again; twice as long each time, until one has sent something
+FIRST_PAUSE_SECONDS = 0.5  # before a child is started again; twice as long each time, until one has lived for long
 LONGEST_PAUSE_SECONDS = 5.0
-FAILURES = 5  # children one after the other that failed by themselves before they sent anything
+FAILURES = 5  # children one after the other that failed by themselves before they had lived for long
+LONG_SECONDS = 600.0  # a life: games that end in an error would else be begun again and again
 RUN_BITS = 32
 
 
@@ -41,6 +43,8 @@ class ActingProcess(Protocol):
     def receive(self) -> Received | None: ...
 
     def status(self) -> int | None: ...
+
+    def last_words(self) -> list[Received]: ...
 
     def end(self) -> None: ...
 
@@ -63,10 +67,12 @@ class ActorRole:
 
     Args:
         index: of this actor.
-        start: run_id -> a new child, which sends segments with that id.
+        start: (run_id, agent steps of this actor before) -> a new child, which sends segments with that id.
     """
 
-    def __init__(self, context: JobContext, transport: Transport, index: int, start: Callable[[int], ActingProcess]):
+    def __init__(
+        self, context: JobContext, transport: Transport, index: int, start: Callable[[int, int], ActingProcess]
+    ):
         self.context, self.transport, self.index, self._start = context, transport, index, start
         self.finished = self._halted = False
         self.child: ActingProcess | None = None
@@ -78,9 +84,10 @@ class ActorRole:
         self._next_shard = index  # actors begin with different ones
         self._segment: bytes | None = None  # that waits for room
         self._taken = 0  # segments of this child that have gone to a shard
-        self._run_id = 0
+        self._run_id = self._agent_steps = 0
         self._failures, self._pause, self._start_at = 0, FIRST_PAUSE_SECONDS, 0.0
-        self._heard = 0.0  # when the child last said something, or could not
+        self._failure: dict[str, str] = {}  # what the child said of its end
+        self._born = self._heard = 0.0  # when the child was started, and last said something, or could not
         self._told_restarts = 0
 
     def handle(self, event: Event) -> None:
@@ -112,6 +119,7 @@ class ActorRole:
         if self.child is None:
             return
         if ended is not None:
+            self._hear_last_words(self.child)
             self._on_ended(f"signal {-ended}" if ended < 0 else f"exit status {ended}", ended >= 0)
         elif patience := self._exceeded():
             self._on_ended(f"silence of {patience:g} s", True)
@@ -124,9 +132,9 @@ class ActorRole:
             return end_of_job(self.context)
         return first_word(self.context) if self._reader is None else None
 
-    def _begin(self, run: int, parameters: int) -> None:
+    def _begin(self, run: int, parameters: int, agent_steps: int) -> None:
         layout = self.context.layout
-        self._run_id = run << RUN_BITS
+        self._run_id, self._agent_steps = run << RUN_BITS, agent_steps
         self._reader = Reader(layout.servers, shard_ranges(parameters, len(layout.servers)))
         self.transport.open(self._reader.assembler.channels(layout.servers, Kind.PUBLISHED))
         self.transport.open(Channel(shard.process, Kind.ACKNOWLEDGE) for shard in self._shards)
@@ -184,16 +192,24 @@ class ActorRole:
                 self._on_ended(f"an unreadable message ({' '.join(str(error).split()):.100})", True)
                 return
 
+    def _hear_last_words(self, child: ActingProcess) -> None:
+        """Of a child that has ended segments that wait for room are lost, but not why it ended."""
+        with contextlib.suppress(ValueError):  # no frames
+            for frame in child.last_words():
+                if frame.kind != Frame.SEGMENT:
+                    self._on_frame(frame)
+
     def _on_frame(self, frame: Received) -> None:
         if frame.kind == Frame.SEGMENT:
             self._segment = frame.data
-            self._failures, self._pause = 0, FIRST_PAUSE_SECONDS
         elif frame.kind == Frame.REFRESH:
             self._refresh(frame.number)
         elif frame.kind == Frame.REPORT:
             self._report(json.loads(frame.data))
         elif frame.kind == Frame.COMPLAINT:
             self._event("segment_not_sent", f"actor {self.index}: {frame.data.decode(errors='replace')}")
+        elif frame.kind == Frame.FAILURE:
+            self._failure = json.loads(frame.data)
 
     def _forward(self) -> bool:
         """Sends the segment that waits, if there is one; whether there is room for another."""
@@ -214,6 +230,7 @@ class ActorRole:
         return False
 
     def _report(self, report: dict) -> None:
+        self._agent_steps += int(report["counters"].get("agent_steps", 0))
         restarts = self.restarts - self._told_restarts
         if restarts:
             report["counters"]["actor_restarts"] = restarts
@@ -223,10 +240,10 @@ class ActorRole:
     # Death and birth -----------------------------------------------------------------------------------------
 
     def _begin_child(self) -> None:
-        self._run_id, self._heard, self._asked, self._has = self._run_id + 1, time.monotonic(), False, -1
-        self._taken = 0
+        self._run_id, self._asked, self._has, self._taken, self._failure = self._run_id + 1, False, -1, 0, {}
+        self._born = self._heard = time.monotonic()
         try:
-            self.child = self._start(self._run_id)
+            self.child = self._start(self._run_id, self._agent_steps)
         except OSError as error:  # no memory, or too many processes
             self._on_ended(f"a start that failed: {error.strerror}", True)
 
@@ -244,10 +261,14 @@ class ActorRole:
             self.child.end()
         self.child, self._segment = None, None
         self.restarts += 1
+        if time.monotonic() - self._born >= LONG_SECONDS:
+            self._failures, self._pause = 0, FIRST_PAUSE_SECONDS
         self._failures += own_fault  # as a signal is not
+        how = ": ".join([how, *filter(None, [self._failure.get("line")])])
         if self._failures >= FAILURES:
-            text = f"its process failed {FAILURES} times before it had sent anything, the last time with {how}"
-            self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, {"text": text, "line": text})])
+            line = f"its process failed {FAILURES} times within {LONG_SECONDS / 60:g} minutes each, at last by {how}"
+            text = "\n".join([line, *filter(None, [self._failure.get("text")])])
+            self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, {"text": text, "line": line})])
             self._halt()
             return
         self._event(

@@ -31,13 +31,14 @@ from ddrl.types import Unroll
 
 
 def segment_maker(
-    config: TrainConfig, metrics: RankMetrics, actor: int, run_id: int
+    config: TrainConfig, metrics: RankMetrics, actor: int, run_id: int, agent_steps: int = 0
 ) -> tuple[SegmentMaker, SegmentFormat]:
     """An actor with its environments, which are reset, and the format of its segments.
 
     Args:
         actor: its index.
         run_id: of this incarnation; it makes games and exploration differ from those of earlier ones.
+        agent_steps: of this actor before: exploration that falls goes on from there.
     """
     (environment,) = make_environments(config)
     network = network_for(config, environment)
@@ -56,6 +57,7 @@ def segment_maker(
         last_value=False,
     )
     acting.reset(seed)
+    acting.begin_at(agent_steps // environment.num_envs)
     format = segment_format(config, environment)
     builder = SegmentBuilder(format, environment.num_envs, actor, run_id)
     return SegmentMaker(acting, builder, priority_values(config, network, shape, dtype)), format

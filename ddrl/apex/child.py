@@ -38,6 +38,7 @@ class Frame(enum.IntEnum):
     REPORT = 4  # from it: metrics (JSON)
     COMPLAINT = 5  # from it: a line to be noted
     TAKEN = 6  # to it: how many of its segments have gone to a shard
+    FAILURE = 7  # from it: what ends it, its last word (JSON)
 
 
 class Received(NamedTuple):
@@ -131,6 +132,20 @@ class Child:
             return None
         return self._reader.next()
 
+    def last_words(self) -> list[Received]:
+        """The whole frames that are left of a child that has ended.
+
+        Raises:
+            ValueError: what came is no frame.
+        """
+        frames = []
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._read, READ_BYTES):
+                self._reader.add(data)
+        while (frame := self._reader.next()) is not None:
+            frames.append(frame)
+        return frames
+
     def status(self) -> int | None:
         """Its exit status once it has ended, negative where a signal ended it."""
         return self.process.poll()
@@ -143,11 +158,11 @@ class Child:
         os.close(self._write)
 
 
-def acting_process(run_dir: Path, assignment: Assignment) -> Callable[[int], Child]:
-    """run_id -> the process that acts for an actor, see `ddrl.apex.acting`."""
+def acting_process(run_dir: Path, assignment: Assignment) -> Callable[[int, int], Child]:
+    """(run_id, agent steps before) -> the process that acts for an actor, see `ddrl.apex.acting`."""
 
-    def start(run_id: int) -> Child:
-        numbers = (assignment.index, run_id, assignment.cores, os.getpid())
+    def start(run_id: int, agent_steps: int) -> Child:
+        numbers = (assignment.index, run_id, agent_steps, assignment.cores, os.getpid())
         return Child("ddrl.apex.acting", [str(run_dir), *map(str, numbers)], local_environment(os.environ))
 
     return start

@@ -30,12 +30,12 @@ class ReplayFeed(Feed):
     def __init__(self, sampler: Sampler, schedule: RemoteReplay):
         self.sampler, self.schedule = sampler, schedule
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: State, agent_steps: int) -> None:
         target = self.schedule.target
         if target is not None:
             self.schedule.target = target._replace(parameters=as_device_vector(target.parameters))
         with read_as("the state of the learner in the checkpoint", OTHER):
-            self.sampler.begin(state)
+            self.sampler.begin(state, agent_steps)
 
     def handle(self, event: Event) -> None:
         self.sampler.handle(event)

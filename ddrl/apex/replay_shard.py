@@ -6,6 +6,7 @@ import functools
 import json
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +42,13 @@ class ReplayShardRole:
 
     Args:
         index: of this shard.
+        working: called again and again in a round of the role loop that takes long.
     """
 
-    def __init__(self, context: JobContext, transport: Transport, index: int):
-        self.context, self.transport, self.index = context, transport, index
+    def __init__(
+        self, context: JobContext, transport: Transport, index: int, working: Callable[[], object] = lambda: None
+    ):
+        self.context, self.transport, self.index, self._working = context, transport, index, working
         self.finished = self._halted = False
         self._paused, self._words = True, 0
         self._replay: ShardReplay | None = None
@@ -228,15 +232,24 @@ class ReplayShardRole:
 
     def _save(self, step: int) -> None:
         answer = {"step": np.int64(step)}
-        begins = self._header(Kind.SIZE)._replace(flags=Flag.CHECKPOINT)
-        self.transport.send([Message(self._learner, begins)])
+        self._tell_of_save()
         try:
             with self.metrics.timer("save"):
                 named = functools.partial(names_on_disk, self.context.run_dir, self._directory)
-                answer |= self.replay.save(self._directory, named)
+                answer |= self.replay.save(self._directory, named, self._saving)
         except UsageError as error:
             self._event("replay_not_saved", f"the resumed run begins with an empty replay shard {self.index}: {error}")
         self.transport.send([Blob(self._learner, Topic.SAVED, encode_arrays(answer))])
+
+    def _saving(self) -> None:
+        """Gigabytes may take longer than a rank may be silent."""
+        self._working()
+        if time.monotonic() >= self._next_beat:
+            self._tell_of_save()
+
+    def _tell_of_save(self) -> None:
+        self._next_beat = time.monotonic() + BEAT_SECONDS
+        self.transport.send([Message(self._learner, self._header(Kind.SIZE)._replace(flags=Flag.CHECKPOINT))])
 
     def _report(self, now: float) -> None:
         counters = self.replay.counters()

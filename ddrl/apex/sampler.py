@@ -22,8 +22,8 @@ from ddrl.job.role import RoleLost, Topic, Wait, json_blob
 from ddrl.npz import decode_arrays, encode_arrays
 
 SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and not waited for
-SAVE_SECONDS = 240.0  # for a shard to write its part of a checkpoint
-LAST_SAVE_SECONDS = 30.0  # the same when the job ends: its ranks have 90 s for that in all
+SAVE_SECONDS = 240.0  # after which a shard that writes its part of a checkpoint and says nothing is given up
+LAST_SAVE_SECONDS = 30.0  # for writing it when the job ends: its ranks have 90 s for that in all
 WORD_SECONDS = 2.0  # after which shards are told something, so that they know of the learner
 State = dict[str, np.ndarray]
 
@@ -39,6 +39,7 @@ class _Shard:
         asked: batches.
         received: batches.
         heard: when it last spoke, by time.monotonic; 0 before.
+        words: how often it has spoken.
         saving: whether it has said that it writes its part of a checkpoint: it may be silent meanwhile.
         told: whether its silence was told of.
         credit: batches that it should have given more than it has, by its share of the weights.
@@ -52,6 +53,7 @@ class _Shard:
     received: int = 0
     credit: float = 0.0
     heard: float = 0.0
+    words: int = 0
     saving: bool = False
     told: bool = False
 
@@ -110,18 +112,22 @@ class Sampler:
 
     @property
     def outstanding(self) -> int:
-        """Batches that were asked for and have not come."""
-        return sum(shard.asked - shard.received for shard in self._shards.values())
+        """Batches that were asked for and have not come, but for those of shards that were named as silent."""
+        return sum(shard.asked - shard.received for shard in self._shards.values() if not shard.told)
 
     @property
     def minimum(self) -> int:
-        """Transitions that learning takes; no more than the living shards keep."""
+        """Transitions that learning takes; no more than half of what the living shards keep: they may never hold more
+        from episodes of a step or two, which have more frames for each transition than a shard has places for."""
         config = self.context.config
         each = config.replay.replay_capacity // config.apex.replay_shards
-        return min(config.replay.replay_minimum, each * len(self._shards))
+        return min(config.replay.replay_minimum, each * len(self._shards) // 2)
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: State, agent_steps: int = 0) -> None:
         """Has shards and actors begin, from what `save` gave before, or from nothing.
+
+        Args:
+            agent_steps: of all actors in the earlier parts of this run: exploration that falls goes on from there.
 
         Raises:
             UsageError: this is the start too many.
@@ -141,8 +147,9 @@ class Sampler:
         if left:
             text = f"transitions of {left} replay shards in the checkpoint are left out, as there are fewer shards now"
             self._event("replay_not_loaded", text)
-        start = {"run": self._run, "parameters": self._parameters}
-        self.transport.send(json_blob(process, Topic.SETUP, start) for process in self.context.layout.actors)
+        actors = self.context.layout.actors
+        start = {"run": self._run, "parameters": self._parameters, "agent_steps": agent_steps // len(actors)}
+        self.transport.send(json_blob(process, Topic.SETUP, start) for process in actors)
 
     def handle(self, event: Event) -> None:
         """Takes what comes from shards."""
@@ -174,11 +181,19 @@ class Sampler:
 
     def waits(self) -> Wait:
         """What the trainer waits for, when it waits for a batch."""
-        inserted = sum(shard.inserted for shard in self._shards.values())
+        inserted, run = sum(shard.inserted for shard in self._shards.values()), self.context.config.run
+        # An actor's process that hangs is replaced after so long, and has to start then.
+        patience = max(run.stall_seconds, run.start_seconds) + run.start_seconds
         if self.paused:
             what = f"transitions to learn from, {self.minimum} or more; {inserted} were inserted"
-            return Wait(what, self.context.layout.actors, self.context.config.run.start_seconds)
+            return Wait(what, self.context.layout.actors, patience)
         shards = tuple(shard.process for shard in self._shards.values())
+        if saving := [shard for shard in self._shards.values() if shard.saving]:
+            words = sum(shard.words for shard in saving)  # another text is another wait
+            return Wait(f"a batch of shards that write their part of a checkpoint, and spoke {words} times", shards)
+        if self.context.config.apex.samples_per_insert:
+            what = f"a batch, or transitions that have to come before one; {inserted} were inserted"
+            return Wait(what, (*shards, *self.context.layout.actors), patience)
         return Wait(f"a batch of the replay, into which {inserted} transitions were inserted", shards)
 
     def halt(self) -> None:
@@ -207,7 +222,7 @@ class Sampler:
         shard = next((s for s in self._shards.values() if s.process == getattr(event, "peer", None)), None)
         if shard is None or isinstance(event, PeerLost):
             return
-        shard.heard = time.monotonic()
+        shard.heard, shard.words = time.monotonic(), shard.words + 1
         if shard.told:
             shard.told = False
             self._event("replay_shard_speaks", f"{self.context.layout.name(shard.process)} answers again")
@@ -227,13 +242,18 @@ class Sampler:
 
     def _give_up_saving(self, saving: _Saving, now: float) -> None:
         """A checkpoint is not held up by shards that are silent, nor by those that write for too long."""
-        late = now - saving.began >= (LAST_SAVE_SECONDS if self._halted else SAVE_SECONDS)
-        given_up = {index for index in saving.missing if late or self._shards[index].told}
+        given_up = {index for index in saving.missing if self._is_late(saving, self._shards[index], now)}
         self._told_of_save(given_up, saving.step)
         for index in given_up:
             self._shards[index].saving = False
             if saving.without(index):
                 self._saving = None
+
+    def _is_late(self, saving: _Saving, shard: _Shard, now: float) -> bool:
+        """At the end of a job there is little time; before, a shard may write for as long as it says that it does."""
+        if self._halted:
+            return shard.told or now - saving.began >= LAST_SAVE_SECONDS
+        return shard.told or now - max(saving.began, shard.heard) >= SAVE_SECONDS
 
     def _told_of_save(self, left_out: set[int], step: int) -> None:
         for index in sorted(left_out):
@@ -255,8 +275,8 @@ class Sampler:
         shard = self._shards[header.sender]
         if header.version >= shard.inserted:  # the two kinds may overtake one another
             shard.size, shard.weight, shard.inserted = header.count, header.value, header.version
-        if header.flags & Flag.CHECKPOINT:
-            shard.saving = True
+        if header.kind == Kind.SIZE:  # of the words of one kind none overtakes another
+            shard.saving = bool(header.flags & Flag.CHECKPOINT)
         if header.kind == Kind.SAMPLE:
             shard.received += 1
             self.schedule.put(Drawn(header.sender, self.batches.views(message.payload), message.payload))
@@ -307,14 +327,18 @@ class Sampler:
             self.transport.send([Message(shard.process, header)])
 
     def _next_shard(self) -> _Shard | None:
-        """The one that is furthest behind its share of the batches, of those that are not asked for many already."""
-        able = [s for s in self._shards.values() if s.size and s.asked - s.received < BATCHES_ON_THEIR_WAY]
+        """The one that is furthest behind its share of the batches, unless it is asked for many already: then none, or
+        the shares would be those of how fast shards answer."""
+        able = [shard for shard in self._shards.values() if shard.size and not (shard.told or shard.saving)]
         if not able:
             return None
-        total, most = sum(shard.weight for shard in able), self.context.config.apex.prefetch
-        for shard in able:
-            shard.credit = min(most, shard.credit + shard.weight / total)
-        chosen = max(able, key=lambda shard: shard.credit)
+        total = sum(shard.weight for shard in able)
+        credits = [shard.credit + shard.weight / total for shard in able]
+        chosen = able[int(np.argmax(credits))]
+        if chosen.asked - chosen.received >= BATCHES_ON_THEIR_WAY:
+            return None
+        for shard, credit in zip(able, credits, strict=True):
+            shard.credit = credit
         chosen.credit -= 1.0
         return chosen
 

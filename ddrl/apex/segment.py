@@ -20,6 +20,7 @@ from ddrl.types import ActionSpace, Discrete, MultiDiscrete
 
 MAGIC = b"ddrs"
 VERSION = 1  # of the bytes
+LOST = "it is lost; if more of them are, look for faulty memory or a faulty network"
 COMPRESSED = 1  # flag: the frames are
 LARGEST_NUMBER = 2**63 - 1
 KEPT_TYPES = ("uint8", "float32", "bool")
@@ -195,11 +196,11 @@ class SegmentFormat:
         """
         start = _CHECKSUM.size + _HEADER.size
         if len(data) < start:
-            raise UsageError(f"a segment of {len(data)} bytes, of which the header alone has {start}: send it again")
+            raise UsageError(f"a segment of {len(data)} bytes, of which the header alone has {start}: {LOST}")
         view = memoryview(data)
         (checksum,) = _CHECKSUM.unpack_from(view)
         if zlib.crc32(view[_CHECKSUM.size :]) != checksum:
-            raise UsageError(f"a segment of {len(data)} bytes is damaged (its CRC-32 does not match): send it again")
+            raise UsageError(f"a segment of {len(data)} bytes is damaged (its CRC-32 does not match): {LOST}")
         magic, version, flags, *name, transitions, frames, described, size = _HEADER.unpack_from(view, _CHECKSUM.size)
         if (magic, version) != (MAGIC, VERSION) or flags & ~COMPRESSED:
             raise UsageError(f"not a segment of version {VERSION}: run the same version of ddrl everywhere")
@@ -215,11 +216,11 @@ class SegmentFormat:
         for column, (shape, dtype) in self.columns(transitions, frames).items():
             columns[column], at = _array(view, at, shape, dtype)
         if len(data) != at + size:
-            raise UsageError(f"a segment of {len(data)} bytes, not {at + size} as its header says: send it again")
+            raise UsageError(f"a segment of {len(data)} bytes, not {at + size} as its header says: {LOST}")
         pixels = self._decompress(view[at:], frames) if flags & COMPRESSED else view[at:]
         columns["frames"], end = _array(pixels, 0, (frames, *self.frame_shape), self.observation_dtype)
         if end != len(pixels):
-            raise UsageError(f"{len(pixels)} bytes of frames, not {end}: send the segment again")
+            raise UsageError(f"{len(pixels)} bytes of frames, not {end}: {LOST}")
         segment = Segment(*name, **columns)
         self.check(segment)
         return segment
@@ -293,8 +294,8 @@ class SegmentFormat:
             if size == expected:
                 return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
-            raise UsageError(f"the frames of a segment cannot be decompressed ({error}): send it again") from error
-        raise UsageError(f"compressed frames give {size} bytes, not {expected}: send the segment again")
+            raise UsageError(f"the frames of a segment cannot be decompressed ({error}): {LOST}") from error
+        raise UsageError(f"compressed frames give {size} bytes, not {expected}: {LOST}")
 
 
 def _components(space: ActionSpace) -> str:
@@ -318,7 +319,7 @@ def _array(data: Any, start: int, shape: tuple[int, ...], dtype: np.dtype) -> tu
     count = math.prod(shape)
     end = start + count * dtype.itemsize
     if end > len(data):
-        raise UsageError(f"a segment of {len(data)} bytes ends before byte {end}: send it again")
+        raise UsageError(f"a segment of {len(data)} bytes ends before byte {end}: {LOST}")
     return np.frombuffer(data, dtype, count, start).reshape(shape), end
 
 

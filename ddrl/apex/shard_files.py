@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class ShardFiles:
         pool: TransitionPool,
         rest: Sequence[np.ndarray],
         named: storage.Named,
+        beat: Callable[[], object] = lambda: None,
     ) -> dict[str, np.ndarray]:
         """Writes the changed parts of the pool and clears their marks; the manifest.
 
@@ -44,6 +45,7 @@ class ShardFiles:
             pool: of the transitions.
             rest: arrays that are written as a whole.
             named: the names of files that checkpoints on disk name.
+            beat: called again and again while files are written.
 
         Raises:
             UsageError: the files cannot be written; those of earlier saves are as they were.
@@ -53,9 +55,9 @@ class ShardFiles:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             number = storage.next_number(directory)
-            entries = [_write_part(directory, number, pool, part, previous) for part in range(len(pool.changed))]
+            entries = [_write_part(directory, number, pool, part, previous, beat) for part in range(len(pool.changed))]
             facts = {**facts, "version": FORMAT, "parts": [entry for entry in entries if entry["bytes"]]}
-            facts["rest"] = storage.write(directory, f"replay-{number:06d}-weights.bin", rest)
+            facts["rest"] = storage.write(directory, f"replay-{number:06d}-weights.bin", rest, beat)
             saves = [*earlier, facts][-KEPT_SAVES:]
             needed = {entry["name"] for save in saves for entry in storage.entries_of(save)}
             storage.finish(directory, needed, named)
@@ -102,7 +104,12 @@ class ShardFiles:
 
 
 def _write_part(
-    directory: Path, number: int, pool: TransitionPool, part: int, previous: dict[int, dict[str, Any]]
+    directory: Path,
+    number: int,
+    pool: TransitionPool,
+    part: int,
+    previous: dict[int, dict[str, Any]],
+    beat: Callable[[], object],
 ) -> dict[str, Any]:
     """The entry of a part: that of the last save if nothing has changed, and none in truth if it is empty."""
     if not pool.changed[part] and part in previous and storage.is_there(directory, previous[part]):
@@ -110,4 +117,4 @@ def _write_part(
     arrays = pool.part(part)
     if not any(array.size for array in arrays):
         return {"bytes": 0}
-    return {"part": part, **storage.write(directory, f"replay-{number:06d}-rows-{part:02d}.bin", arrays)}
+    return {"part": part, **storage.write(directory, f"replay-{number:06d}-rows-{part:02d}.bin", arrays, beat)}

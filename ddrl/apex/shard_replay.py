@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,9 @@ class ShardReplay:
         weights = self._tree.weights[self._tree.weights > 0]
         return np.bincount(np.searchsorted(self._weight(edges), weights, side="right"), minlength=len(edges) + 1)
 
-    def save(self, directory: str | Path, named: Named = nothing_named) -> dict[str, np.ndarray]:
+    def save(
+        self, directory: str | Path, named: Named = nothing_named, beat: Callable[[], object] = lambda: None
+    ) -> dict[str, np.ndarray]:
         """Writes what has changed since the last save, in files next to those that are still right.
 
         Files that neither this save nor the one before needs, and that no checkpoint names, are deleted at the end.
@@ -234,6 +237,7 @@ class ShardReplay:
         Args:
             directory: of this shard alone.
             named: the names of files that checkpoints on disk name.
+            beat: called again and again while files are written.
 
         Returns:
             the manifest, an array of some kilobytes that `load` needs.
@@ -252,7 +256,7 @@ class ShardReplay:
             "random": self._random.bit_generator.state,
         }
         rest = [*self._everywhere(), pool.free_items.get(), pool.free_frames.get()]
-        return self._files.save(Path(directory), facts, pool, rest, named)
+        return self._files.save(Path(directory), facts, pool, rest, named, beat)
 
     def load(self, directory: str | Path, manifest: dict[str, np.ndarray]) -> None:
         """Replaces everything by what `save` wrote. From there on all goes as it would have without it, to the bit; in
@@ -389,10 +393,16 @@ class ShardReplay:
 def _places(format: SegmentFormat, capacity: int, eviction_exponent: float | None) -> tuple[int, int]:
     """For transitions and frames, the black one among these."""
     if capacity < format.length:
-        raise UsageError(f"--replay-capacity {capacity}: must be at least the length of a segment, {format.length}")
+        raise UsageError(
+            f"--replay-capacity: the part of a shard, {capacity}, must be at least the length of a segment, "
+            f"{format.length}"
+        )
     places = int(HARD_FACTOR * capacity)
     if capacity > LARGEST_CAPACITY:
-        raise UsageError(f"--replay-capacity {capacity}: at most {LARGEST_CAPACITY} for a shard; use more shards")
+        raise UsageError(
+            f"--replay-capacity: the part of a shard, {capacity}, must be at most {LARGEST_CAPACITY}; "
+            "use more --replay-shards"
+        )
     ratio = format.most_frames / format.length  # rows that are not valid have the room between the two capacities
     if eviction_exponent is not None:
         ratio = max(ratio, SCATTERED_FRAMES)

@@ -61,7 +61,7 @@ def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -
         return None
     minimum = config.replay.replay_minimum if config.has_replay and not config.apex.actors else 0
     last = max(1, (config.apex.actors or config.exchange.workers) * config.rows - 1)
-    known = Exploration(space, lambda counts: counts * config.rows - minimum, lambda ids: ids / last, metrics.gauge)
+    known = Exploration(space, lambda counts: counts * config.rows - minimum, lambda ids: ids / last, metrics.mean)
     return draw(config.algorithm, known)
 
 

@@ -93,10 +93,17 @@ def _check_replay(config: TrainConfig) -> None:
 
 def warnings(config: TrainConfig) -> list[str]:
     """What may be meant, and mostly is not: one line each."""
-    apex, replay = config.apex, config.replay
-    if not apex.actors or not replay.priority_exponent or apex.prefetch * config.batch_size <= replay.replay_minimum:
+    apex, replay, found = config.apex, config.replay, []
+    if not apex.actors or not replay.priority_exponent:
         return []
-    ahead = (
-        f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins with "
-    )
-    return [ahead + f"{replay.replay_minimum} transitions, so priorities come late; lower --prefetch"]
+    if apex.prefetch * config.batch_size > replay.replay_minimum:
+        found.append(
+            f"{apex.prefetch} batches of {config.batch_size} are drawn ahead of their updates, and learning begins "
+            f"with {replay.replay_minimum} transitions, so priorities come late; lower --prefetch"
+        )
+    if atoms := getattr(config.algorithm, "atoms", 0):
+        found.append(
+            f"--atoms {atoms}: actors give initial priorities in rewards, and the learner later ones in nats, so that "
+            "one kind may crowd out the other; use --atoms 0 or --priority-exponent 0"
+        )
+    return found

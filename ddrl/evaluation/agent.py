@@ -238,14 +238,15 @@ def _draw(config: TrainConfig, checkpoint: Checkpoint, space: Any) -> Draw:
     draw = algorithm_of(config.algorithm).draw
     if draw is None:
         return draw_for(space)
-    each = max(0, checkpoint.agent_steps // config.exchange.workers - config.replay.replay_minimum)
+    minimum = 0 if config.apex.actors else config.replay.replay_minimum  # actors of Ape-X do not wait for it
+    each = max(0, checkpoint.agent_steps // (config.apex.actors or config.exchange.workers) - minimum)
     return draw(
         config.algorithm,
         Exploration(
             space,
             agent_steps=lambda counts: np.full(len(counts), each),
             places=lambda ids: np.ones(len(ids)),
-            gauge=lambda name, value: None,
+            mean=lambda name, value, count: None,
         ),
     )
 

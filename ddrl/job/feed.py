@@ -16,8 +16,8 @@ State = dict[str, np.ndarray]
 class Feed:
     """A worker that acts needs none: the schedule has its batches. The methods are called by the worker's role."""
 
-    def begin(self, state: State) -> None:
-        """The run begins, and the schedule has this state, <..>[..] by name."""
+    def begin(self, state: State, agent_steps: int) -> None:
+        """The run begins or goes on after so many agent steps, and the schedule has this state, <..>[..] by name."""
 
     def handle(self, event: Event) -> None:
         """Takes one message, blob or death."""

@@ -64,6 +64,12 @@ class Waits:
         self._loop = Wait("its own loop", (), LOOP_SECONDS)
         self._noted = now
 
+    def working(self, now: float) -> None:
+        """The loop is in a round that takes long, and does not hang; what it waits for cannot come meanwhile."""
+        spent = now - self._noted
+        self._since = {wait: since + spent for wait, since in self._since.items()}
+        self._noted = now
+
     def longest(self, now: float) -> tuple[Wait, float, float]:
         """The wait that is nearest to the end of its patience, its seconds, and how far it is beyond.
 
@@ -115,7 +121,8 @@ def _what(report: Report, name: Callable[[int], str]) -> str:
 
 
 class Watchdog:
-    """The thread of a rank that sees the job stand still. Only the role loop calls `note` and `leaving`.
+    """The thread of a rank that sees the job stand still. Only the role loop calls `note`, `working` and
+    `leaving`.
 
     It touches no file itself, as a file system that is lost may not answer: a second thread listens for the others.
 
@@ -153,6 +160,11 @@ class Watchdog:
         waits = [wait for role in roles if (wait := role.waits()) is not None]
         with self._lock:
             self._waits.note(waits, now)
+
+    def working(self) -> None:
+        """The role loop is alive, in a round that takes long; call it again and again."""
+        with self._lock:
+            self._waits.working(time.monotonic())
 
     def leaving(self) -> None:
         """This rank is done; all that it waits for is that the others are, too."""

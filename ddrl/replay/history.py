@@ -183,7 +183,10 @@ class History:
             return False
         acted = self.rows.valid[(self.head - 1) % self.length]
         stored = self.observations(np.full(self.simulators, self.head), np.arange(self.simulators))
-        same = (stored == observation).reshape(self.simulators, -1).all(1)
+        same = stored == observation
+        if observation.dtype.kind == "f":  # a simulator that gives NaN shall not cut the episodes of all others
+            same |= np.isnan(stored) & np.isnan(observation)
+        same = same.reshape(self.simulators, -1).all(1)
         return bool((same | ~(acted | valid)).all())
 
     def _begin(self, observation: np.ndarray) -> None:

@@ -69,13 +69,16 @@ def load_rows(directory: Path, history: History, entries: Sequence[Mapping[str, 
         read(directory, entry, [array[entry["start"] : entry["stop"]] for array in history.rows])
 
 
-def write(directory: Path, name: str, arrays: Sequence[np.ndarray]) -> dict[str, Any]:
+def write(
+    directory: Path, name: str, arrays: Sequence[np.ndarray], beat: Callable[[], object] = lambda: None
+) -> dict[str, Any]:
     """Writes a file of C-contiguous arrays; name, bytes and sha256.
 
     Args:
         directory: exists.
         name: of the file, which is replaced.
         arrays: one after the other.
+        beat: called after each piece, since gigabytes take minutes.
     """
     temporary, digest, size = directory / f".{name}.tmp", hashlib.sha256(), 0
     try:
@@ -86,6 +89,7 @@ def write(directory: Path, name: str, arrays: Sequence[np.ndarray]) -> dict[str,
                 size += len(piece)
                 while len(piece):
                     piece = piece[file.write(piece) :]
+                beat()
             os.fsync(descriptor)
         os.replace(temporary, directory / name)
     except BaseException:

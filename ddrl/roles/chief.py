@@ -150,8 +150,9 @@ class ChiefRole:
         setup = {"parameters": int(start.parameters.size), "tensors": start.layout}
         servers = set(layout.servers) - set(layout.workers.values())
         self.transport.send(json_blob(process, Topic.SETUP, setup) for process in servers)
+        counts = {name: np.asarray(getattr(start, name), np.int64) for name in ("version", "agent_steps")}
         for worker, process in layout.workers.items():
-            state = start.worker_states.get(worker, {}) | {"version": np.asarray(start.version, np.int64)}
+            state = start.worker_states.get(worker, {}) | counts
             self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
         slots = list(start.slots.values())
         self.transport.open(self.coordinator.channels(start.parameters.size, len(slots)))

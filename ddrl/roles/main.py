@@ -135,7 +135,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     transport = MpiTransport(comm, exchange.workers, survive=survive)
     waiter, wake = waiter_with_alarm(ranks_per_core(seats, comm.Get_rank()))
     try:
-        roles = _roles_of_rank(context, transport, assignments, resume, wake)
+        roles = _roles_of_rank(context, transport, assignments, resume, wake, watchdog.working)
         if config.exchange.asynchronous and assignment.role in ("worker", "chief", "parameter_server"):
             roles.append(WordRole(context, transport))
         run_roles(roles, transport, waiter, watchdog.note)
@@ -244,12 +244,13 @@ def _roles_of_rank(
     assignments: tuple[Assignment, ...],
     resume: bool,
     wake: Callable[[], None],
+    working: Callable[[], None],
 ) -> list[Role]:
     assignment = assignments[transport.rank]
     if assignment.role == "parameter_server":
         return [ServerRole(context, transport, assignment.index)]
     if assignment.role == "replay_shard":
-        return [ReplayShardRole(context, transport, assignment.index)]
+        return [ReplayShardRole(context, transport, assignment.index, working)]
     if assignment.role == "actor":
         return [ActorRole(context, transport, assignment.index, acting_process(context.run_dir, assignment))]
     expose_gpu(assignment.gpu)

@@ -244,13 +244,13 @@ class WorkerRole:
 
     def _begin(self, data: bytes) -> None:
         content = decode_arrays(data)
-        version = int(content.pop("version"))
+        version, agent_steps = int(content.pop("version")), int(content.pop("agent_steps"))
         what = f"the state of worker {self.worker} in the checkpoint of update {version}"
         with read_as(what, OTHER, not_in="reset"):  # of environments, which may fail by themselves
             self.schedule.set_state(content, seed_of(self.context.config.run.seed, self.worker, version))
         self.trainer.start()
         self._begun = True
-        self._feed.begin(content)
+        self._feed.begin(content, agent_steps)
 
     def _on_parameters(self, message: Message) -> None:
         header = message.header

@@ -97,6 +97,10 @@ class Actor:
         if self.returns is not None:
             self.returns.reset()
 
+    def begin_at(self, draws: int) -> None:
+        """Exploration and action streams go on as after so many draws of each environment."""
+        self._draws[:] = draws
+
     def receive(self, snapshot: Snapshot) -> None:
         """Takes the next observations and infers policy and values for them."""
         self.observe()

@@ -160,7 +160,7 @@ def test_actions_are_drawn_from_the_policy_and_uniformly_before():
     """Moments of 20,000 draws: of tanh of a Gaussian, and of the uniform distribution within the bounds."""
     count = 20_000
     steps = np.concatenate([np.full(count, -1), np.full(count, 5)])
-    draw = sac.draw(SACConfig(), Exploration(SPACE, lambda counts: steps, lambda ids: ids, lambda name, value: None))
+    draw = sac.draw(SACConfig(), Exploration(SPACE, lambda counts: steps, lambda ids: ids, lambda *mean: None))
     policy = np.tile(np.float32([9.0, 9.0, 0.4, -0.2, -1.0, -0.5]), (2 * count, 1))
     actions, log_probs = draw(policy, 1, np.arange(2 * count), np.zeros(2 * count, np.int64))
     before, after = np.split((actions - MIDDLE) / HALF, 2)

@@ -91,10 +91,13 @@ class Net:
 class FakeChild:
     """Acts at once: parameters, then as many segments as anyone reads."""
 
-    def __init__(self, random, actor, run_id):
-        self.random, self.actor, self.run_id = random, actor, run_id
+    def __init__(self, random, actor, run_id, agent_steps):
+        self.random, self.actor, self.run_id, self.agent_steps = random, actor, run_id, agent_steps
         self.version, self.acted, self.asked, self.exit_status, self.ended = -1, 0, False, None, False
-        self.taken = 0
+        self.taken, self.last = 0, []
+
+    def last_words(self):
+        return self.last
 
     def send(self, kind, number, data=b""):
         if kind == Frame.TAKEN:
@@ -156,7 +159,7 @@ class World:
         versions: updates so far.
     """
 
-    def __init__(self, tmp_path, seed=0, actors=2, shards=2, state=None, **groups):
+    def __init__(self, tmp_path, seed=0, actors=2, shards=2, state=None, agent_steps=0, **groups):
         self.random = np.random.default_rng(seed)
         apex = {"actors": actors, "replay_shards": shards} | groups.pop("apex", {})
         self.config = config_of(apex=apex, **groups)
@@ -173,7 +176,7 @@ class World:
             self.roles[rank] = ActorRole(self.context, self.ports[rank], index, self._start(rank, index))
         for index, rank in enumerate(self.layout.replay_shards):
             self.roles[rank] = ReplayShardRole(self.context, self.ports[rank], index)
-        self.sampler.begin(state or {})
+        self.sampler.begin(state or {}, agent_steps)
 
     @property
     def shards(self):
@@ -265,9 +268,9 @@ class World:
         return [json.loads(blob.data)["name"] for blob in self.reported.get(Topic.EVENT, [])]
 
     def _start(self, rank, index):
-        def start(run_id):
+        def start(run_id, agent_steps):
             assert run_id > getattr(self.children.get(rank), "run_id", -1)
-            self.children[rank] = FakeChild(self.random, index, run_id)
+            self.children[rank] = FakeChild(self.random, index, run_id, agent_steps)
             return self.children[rank]
 
         return start

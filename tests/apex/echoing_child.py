@@ -24,5 +24,10 @@ elif mode == "ahead":
     link = Link(read, write)
     for number in range(10_000):
         link.send_segment(b"x" * number, 3)
+elif mode == "fails":
+    for size in (10, 400_000):
+        write_frame(write, Frame.SEGMENT, size, bytes(size))
+    write_frame(write, Frame.FAILURE, 0, b"why")
+    sys.exit(1)
 elif mode == "sleep":
     time.sleep(60)

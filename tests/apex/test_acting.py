@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -51,6 +52,26 @@ def test_a_ladder_of_one_value_and_no_insert_at_all_are_refused():
             DQNConfig(**settings)
     with pytest.raises(UsageError, match="--duplicates 0"):
         ApexConfig(duplicates=0)
+
+
+def test_the_last_word_of_a_process_is_what_ends_it(monkeypatch, tmp_path):
+    sent = []
+
+    def act(config, actor, run_id, agent_steps, cores, link):
+        assert (config, actor, run_id, agent_steps, cores) == ("settings", 3, 7, 1_000, 2)
+        raise ValueError("the ball is lost")
+
+    for name in ("end_with_parent", "refuse_exits", "expose_gpu"):
+        monkeypatch.setattr(acting, name, lambda *arguments: None)
+    monkeypatch.setattr(acting, "load_config", lambda run_dir: "settings")
+    monkeypatch.setattr(acting, "Link", lambda *pipes: SimpleNamespace(send=lambda *frame: sent.append(frame)))
+    monkeypatch.setattr(acting, "act", act)
+    monkeypatch.setattr("sys.argv", ["acting", str(tmp_path), "3", "7", "1000", "2", "1", "8", "9"])
+    with pytest.raises(ValueError):
+        acting.main()
+    ((kind, _, data),) = sent
+    told = json.loads(data)
+    assert kind == Frame.FAILURE and told["line"] == "ValueError: the ball is lost" and "Traceback" in told["text"]
 
 
 def test_what_a_killed_process_has_not_reported_is_little(monkeypatch):

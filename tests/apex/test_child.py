@@ -76,6 +76,19 @@ def test_a_child_acts_no_more_segments_ahead_than_it_may():
         process.end()
 
 
+def test_what_a_child_said_before_it_ended_is_not_lost():
+    process = child("fails")
+    try:
+        first = wait_for(process.receive)
+        wait_for(lambda: process.status() is not None)
+        assert process.status() == 1 and first.number == 10
+        segment, failure = process.last_words()
+        assert len(segment.data) == 400_000 and (failure.kind, failure.data) == (Frame.FAILURE, b"why")
+        assert process.last_words() == []
+    finally:
+        process.end()
+
+
 def test_a_killed_child_is_seen_and_a_send_to_it_does_not_fail():
     process = child("sleep")
     os.kill(process.process.pid, signal.SIGKILL)

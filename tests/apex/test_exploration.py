@@ -83,12 +83,13 @@ def test_a_worker_with_noise_is_near_its_policy_from_the_minimum_on_only():
 
 @pytest.fixture
 def first_steps():
-    """first_steps(CONFIG, ACTOR) -> its first actions, what the policy gave for them (both [T, B, ...]), its report."""
+    """first_steps(CONFIG, ACTOR, AGENT_STEPS) -> its first actions after these, what the policy gave for them (both [T,
+    B, ...]), its report."""
     made = []
 
-    def act(config, actor):
+    def act(config, actor, agent_steps=0):
         metrics = RankMetrics("actor", actor)
-        maker, _ = segment_maker(config, metrics, actor, 1)
+        maker, _ = segment_maker(config, metrics, actor, 1, agent_steps)
         environment = maker.actor.environment
         made.append(environment)
         maker.act(Snapshot(0, -1, network_for(config, environment).initial_parameters(1)))
@@ -103,8 +104,18 @@ def first_steps():
 def test_every_actor_has_its_own_part_of_the_ladder(first_steps, actor):
     config = config_of("apex-dqn", "smoke", **LADDER)
     mine = slice(actor * config.rows, (actor + 1) * config.rows)
-    told = first_steps(config, actor)[2]["gauges"]["epsilon"]
-    assert told == pytest.approx(ladder(2 * config.rows)[mine].mean(), rel=1e-6)
+    total, count = first_steps(config, actor)[2]["means"]["epsilon"]
+    assert count == STEPS * config.rows and total / count == pytest.approx(
+        ladder(2 * config.rows)[mine].mean(), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("before, left", [(0, 1.0), (400, 0.6), (10_000, 0.0)])
+def test_an_epsilon_that_falls_goes_on_from_the_agent_steps_before(first_steps, before, left):
+    config = config_of("apex-dqn", "smoke", **LADDER | {"epsilon_steps": 1_000})
+    ends = ladder(2 * config.rows)[: config.rows]
+    total, count = first_steps(config, 0, before)[2]["means"]["epsilon"]
+    assert total / count == pytest.approx((ends + left * (1.0 - ends)).mean(), abs=STEPS * config.rows / 1_000)
 
 
 def test_where_the_ladder_is_zero_the_first_actions_are_greedy(first_steps):

@@ -10,6 +10,7 @@ import pytest
 
 from ddrl.apex import actor as actor_module
 from ddrl.apex import replay_shard as shard_module
+from ddrl.apex.child import Frame, Received
 from ddrl.apex.feed import ReplayFeed
 from ddrl.apex.memory import BATCHES_ON_THEIR_WAY
 from ddrl.apex.shard_setup import ShardSetup
@@ -73,6 +74,20 @@ def test_shards_are_drawn_from_by_the_weights_of_their_transitions_not_by_their_
     many_and_light.size, many_and_light.weight = 1_000, 10.0
     chosen = [world.sampler._next_shard() for _ in range(400)]
     assert sum(shard is few_and_heavy for shard in chosen) == pytest.approx(300, abs=2)
+
+
+def test_shards_that_limit_the_learner_are_drawn_from_by_their_weights_too(tmp_path):
+    """Not by how fast they answer: here each has as many as it may have on their way, and both answer by turns."""
+    world = World(tmp_path)
+    world.settle()
+    shards = heavy, light = list(world.sampler._shards.values())
+    heavy.size, heavy.weight, light.size, light.weight = 100, 30.0, 100, 10.0
+    for turn in range(800):
+        while (chosen := world.sampler._next_shard()) is not None:
+            chosen.asked += 1
+        answering = shards[turn % 2]
+        answering.received = min(answering.received + 1, answering.asked)
+    assert heavy.asked / light.asked == pytest.approx(3.0, rel=0.02)
 
 
 def test_a_shard_tells_the_sum_of_its_weights(tmp_path):
@@ -154,13 +169,13 @@ def test_the_learner_waits_for_the_minimum_and_says_so(tmp_path):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_lost_shard_is_left_out_and_the_learner_waits_for_the_fill(tmp_path, seed):
-    world = World(tmp_path, seed, replay={"replay_minimum": 70})
+    world = World(tmp_path, seed, replay={"replay_capacity": 280, "replay_minimum": 70})
     world.steps(4_000)
     before, (first, second) = world.version, world.layout.replay_shards
     assert before > 0
     for role in world.actors:  # nobody acts: the other shard has what it has
         role.child.exit_status, role._pause = -9, np.inf
-    world.roles[second].replay.remove(world.roles[second].replay._keys[:70])
+    world.roles[second].replay.remove(world.roles[second].replay._keys[20:])
     world.kill(first)
     world.steps(1_500)
     assert world.sampler.paused and world.sampler.size < 70
@@ -219,6 +234,21 @@ def test_killed_children_come_back_as_others_and_nothing_of_theirs_is_refused(tm
     assert world.version > before + 20
 
 
+def test_every_child_begins_after_the_agent_steps_of_its_actor(tmp_path):
+    """Those of the run's earlier parts, and what earlier children reported: an epsilon that falls goes on."""
+    world = World(tmp_path, agent_steps=2_001)
+    world.steps(200)
+    first = world.children[world.layout.actors[0]]
+    assert [child.agent_steps for child in world.children.values()] == [1_000, 1_000]
+    said = iter([Received(Frame.REPORT, 0, json.dumps({"counters": {"agent_steps": 70}}).encode())] * 2)
+    first.receive = lambda: next(said, None)
+    world.steps(200)
+    first.exit_status = 9
+    world.steps(200)
+    assert world.children[world.layout.actors[0]] is not first
+    assert world.children[world.layout.actors[0]].agent_steps == 1_140
+
+
 def test_a_child_that_makes_no_sense_is_replaced_and_named(tmp_path):
     world = World(tmp_path, actors=1, shards=1)
     (role,) = world.actors
@@ -247,8 +277,38 @@ def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
             role.child.receive = lambda: None
     (blob,) = world.reported[Topic.FAILED]
     text = json.loads(blob.data)["text"]
-    assert "failed 5 times before it had sent anything, the last time with exit status 2" in text
+    assert text == "its process failed 5 times within 10 minutes each, at last by exit status 2"
     assert role.child is None
+
+
+@pytest.mark.parametrize("seconds", [1.0, actor_module.LONG_SECONDS])
+def test_an_environment_that_fails_again_and_again_ends_the_job_with_its_words(tmp_path, monkeypatch, seconds):
+    """Also where segments came before; one that fails now and then does not."""
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(actor_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(actor_module, "LONGEST_PAUSE_SECONDS", 0.0)
+    world = World(tmp_path, actors=1, shards=1)
+    (role,) = world.actors
+    for _ in range(8):
+        while role.child is None and Topic.FAILED not in world.reported and not role._halted:
+            world.step()
+        if role._halted:
+            break
+        child = role.child
+        while not child.taken:
+            world.step()
+        clock.now += seconds
+        words = json.dumps({"text": "Traceback ...", "line": "ValueError: the ball is lost"}).encode()
+        child.receive, child.exit_status, child.last = lambda: None, 1, [Received(Frame.FAILURE, 0, words)]
+        role.advance()
+    world.settle()
+    if seconds == 1.0:
+        (blob,) = world.reported[Topic.FAILED]
+        told = json.loads(blob.data)
+        assert told["line"].endswith("at last by exit status 1: ValueError: the ball is lost")
+        assert told["text"] == f"{told['line']}\nTraceback ..." and role.restarts == 5
+    else:
+        assert Topic.FAILED not in world.reported and role.restarts == 8
 
 
 @pytest.mark.parametrize("times", [3, 5])
@@ -257,11 +317,11 @@ def test_a_child_that_cannot_be_started_is_tried_again_and_in_the_end_ends_the_j
     (role,) = world.actors
     start, tried = role._start, []
 
-    def failing(run_id):
+    def failing(run_id, agent_steps):
         tried.append(run_id)
         if len(tried) <= times:
             raise OSError(12, "Cannot allocate memory")
-        return start(run_id)
+        return start(run_id, agent_steps)
 
     role._start = failing
     world.steps(2_000)
@@ -435,6 +495,24 @@ def test_a_shard_that_dies_while_it_saves_delays_no_checkpoint(tmp_path):
     resumed = World(tmp_path, state=state)
     resumed.settle()
     assert resumed.events() == ["replay_not_loaded"] and resumed.shards[1].replay.size == 0
+
+
+def test_after_the_loss_of_a_shard_the_minimum_is_one_that_the_others_can_hold(tmp_path):
+    world = World(tmp_path, replay={"replay_capacity": 160, "replay_minimum": 80})
+    assert world.sampler.minimum == 80
+    world.kill(world.layout.replay_shards[0])
+    assert world.sampler.minimum == 40, "half of what one keeps: games of a step or two need more frames"
+
+
+def test_where_a_ratio_is_kept_the_learner_waits_for_actors_too_and_for_one_to_be_replaced(tmp_path):
+    world = World(tmp_path, apex={"samples_per_insert": 1.0}, actors=1, shards=1)
+    run = world.config.run
+    replaced = max(run.stall_seconds, run.start_seconds)
+    assert world.sampler.waits().patience_seconds > replaced, "of the first transitions"
+    world.steps(3_000)
+    wait = world.sampler.waits()
+    assert not world.sampler.paused and wait.patience_seconds > replaced
+    assert set(world.layout.actors) < set(wait.peers)
 
 
 def test_shards_that_there_are_no_more_are_told_of(tmp_path):

@@ -111,6 +111,21 @@ def test_after_a_reset_the_steps_before_are_truncated_and_the_names_go_on():
         IMAGES.check(segment)
 
 
+def test_an_observation_that_is_no_number_cuts_the_episodes_of_no_other_simulator():
+    player, found = Player(FEATURES, 2, seed=3), ([], [])
+    builders = [SegmentBuilder(FEATURES, 2, actor=0, run_id=1) for _ in found]
+    for _ in range(8):
+        player.play(10)
+        broken = player.unroll._replace(observation=player.unroll.observation.copy())
+        broken.observation[:, 1, 0] = np.nan
+        for segments, builder, unroll in zip(found, builders, (player.unroll, broken), strict=True):
+            segments += [s for s in builder.add(unroll, player.action_value) if s.simulator == 0]
+    assert len(found[0]) == len(found[1]) > 3
+    for clean, other in zip(*found, strict=True):
+        for mine, theirs in zip(clean, other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
 def test_a_bootstrap_that_does_not_count_is_not_read():
     """A termination: whatever the network says of the observation after it."""
     player = Player(FEATURES, 1, chances=(0, 1, 0, 0, 0))

@@ -9,6 +9,7 @@ import pytest
 
 from ddrl.apex import replay_shard as shard_module
 from ddrl.apex import sampler as sampler_module
+from ddrl.replay import storage
 from tests.apex.apex_world import World
 
 
@@ -50,6 +51,49 @@ def test_a_silent_shard_is_named_and_no_checkpoint_waits_for_it(tmp_path, monkey
     world.sampler.save(world.version, {}, saved.append)
     clock.run(world, 1)
     assert set(saved[1]) == {"run", "shard0", "shard1"}
+
+
+def test_the_others_are_asked_for_the_batches_of_a_silent_shard(tmp_path, monkeypatch):
+    """Also where it holds as many as the learner has on their way."""
+    clock, world = Clock(monkeypatch), World(tmp_path, apex={"prefetch": 3})
+    second = world.layout.replay_shards[1]
+    world.steps(1_500)
+    while world.sampler._shards[1].asked - world.sampler._shards[1].received < 3:
+        world.learn()
+        clock.run(world, 1, silent={second})
+        if world.sampler._shards[1].told:
+            break
+    clock.run(world, sampler_module.SILENT_SECONDS + 2, silent={second})
+    assert world.sampler._shards[1].told
+    for _ in range(20):
+        assert world.learn(), "the other shard's batches come"
+        clock.run(world, 1, silent={second})
+
+
+def test_a_shard_that_writes_for_long_says_so_and_is_waited_for(tmp_path, monkeypatch):
+    clock, world = Clock(monkeypatch), World(tmp_path, shards=1)
+    world.steps(1_500)
+    clock.run(world, 2)
+    (shard,), saved, worked, waits = world.shards, [], [], []
+    shard._working = lambda: worked.append(clock.now)
+    write = storage.write
+
+    def slowly(directory, name, arrays, beat):
+        for _ in range(3):
+            clock.now += sampler_module.SAVE_SECONDS / 2
+            beat()
+            for key in [key for key in world.net.waiting() if key[1] == 0]:
+                world.deliver(key)
+            world.sampler.advance()
+            waits.append(world.sampler.waits())
+        return write(directory, name, arrays, beat)
+
+    monkeypatch.setattr(storage, "write", slowly)
+    world.sampler.save(world.version, {}, saved.append)
+    clock.run(world, 2)
+    assert "shard0" in saved[0] and world.events() == [] and len(worked) >= 6
+    assert len(set(waits)) == len(waits), "each word is another wait"
+    assert not world.sampler._shards[0].saving
 
 
 @pytest.mark.parametrize("halted", [False, True])

@@ -91,6 +91,21 @@ def test_the_time_of_a_stopped_process_does_not_count():
     assert beyond(waits, 1001.0) < 0
 
 
+def test_a_loop_that_says_that_it_works_does_not_hang_and_waits_for_nothing_meanwhile():
+    waits, a = Waits(10.0, 300.0, 0.0), Wait("a", (1,))
+    waits.note([a], 1.0)
+    for now in range(2, 500):
+        waits.working(float(now))
+        assert beyond(waits, float(now)) < 0
+    waits.note([a], 500.0)
+    assert beyond(waits, 500.0) == pytest.approx(1.0 - 10.0), "the time before and after counts"
+    late = []
+    for now in range(500, 512):
+        waits.note([a], float(now))
+        late.append(beyond(waits, float(now)))
+    assert late[-1] > 0
+
+
 def test_a_loop_that_does_not_turn_is_a_wait_too():
     waits = Waits(10.0, 300.0, 0.0)
     waits.note([], 1.0)

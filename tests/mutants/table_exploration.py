@@ -168,6 +168,14 @@ MUTANTS = (
         "Actors of Ape-X act at random until each has made as many steps as the whole replay needs.",
     ),
     Mutant(
+        "apex-exploration-begins-again",
+        "ddrl/apex/agent.py",
+        "acting.begin_at(agent_steps // environment.num_envs)",
+        "acting.begin_at(0)",
+        ("tests/apex/test_exploration.py::test_an_epsilon_that_falls_goes_on_from_the_agent_steps_before",),
+        "After a resume, actors act at random again, and fill the replay with that.",
+    ),
+    Mutant(
         "apex-refreshes-at-every-look",
         "ddrl/apex/acting.py",
         "if self._frames >= self._every and not self._asked:",

@@ -176,6 +176,14 @@ MUTANTS = (
         "Shards are drawn from by what they hold, not by its priorities.",
     ),
     Mutant(
+        "apex-silent-shards-hold-the-prefetch",
+        "ddrl/apex/sampler.py",
+        "shard.asked - shard.received for shard in self._shards.values() if not shard.told",
+        "shard.asked - shard.received for shard in self._shards.values()",
+        ("tests/apex/test_silence.py::test_the_others_are_asked_for_the_batches_of_a_silent_shard",),
+        "The batches of a silent shard are waited for, and no other is asked.",
+    ),
+    Mutant(
         "apex-draws-from-all-shards-alike",
         "ddrl/apex/sampler.py",
         "shard.credit + shard.weight / total",

@@ -36,6 +36,7 @@ def test_it_begins_by_telling_everyone_what_they_need(play):
     setups = {blob.peer: blob.data for blob in job.sent.take(Topic.SETUP)}
     assert json.loads(setups[2]) == json.loads(setups[3]) == {"parameters": SIZE, "tensors": [["x", [SIZE]]]}
     assert int(decode_arrays(setups[0])["version"]) == 3
+    assert int(decode_arrays(setups[0])["agent_steps"]) == job.chief.start.agent_steps
     np.testing.assert_array_equal(decode_arrays(setups[1])["draws"], np.arange(3))
     loads = job.sent.take(Kind.LOAD)
     np.testing.assert_array_equal(loads[0].payload, [0, 1, 2, 1, 1, 1, 2, 2, 2])

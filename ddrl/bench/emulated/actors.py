@@ -133,6 +133,9 @@ class EmulatedChild:
     def status(self) -> int | None:
         return None
 
+    def last_words(self) -> list[Received]:
+        return []
+
     def end(self) -> None:
         """Nothing to end."""
 

@@ -209,7 +209,7 @@ def _apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
         feed = options.get("feed_seconds", math.inf)
         # It looks every 15 milliseconds: an actor has a core of its own in reality, and here 64 of them share a few.
         patient = Waiter(yield_seconds=0.0, shortest_sleep=0.015, longest_sleep=0.015, idle_sleep=0.015)
-        child = lambda run_id: EmulatedChild(config, ours.index, run_id, seconds, segments, feed)  # noqa: E731
+        child = lambda run_id, agent_steps: EmulatedChild(config, ours.index, run_id, seconds, segments, feed)  # noqa: E731
         run_roles([ActorRole(context, transport, ours.index, child)], transport, patient)
     elif ours.role == "replay_shard":
         run_roles([ReplayShardRole(context, transport, ours.index)], transport, Waiter())

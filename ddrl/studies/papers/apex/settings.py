@@ -38,7 +38,8 @@ class ApexSettings(TargetSettings, ScoredSettings):
     eval_every_updates: int = 1000
     """Updates between evaluations, by an evaluator that inserts nothing."""
     eval_epsilon: float = 0.00164
-    """Probability of a random action in evaluations (Horgan et al. 2018: that of the greediest actor)."""
+    """Probability of a random action in evaluations (Horgan et al. 2018, figure 7: that of an actor which inserts
+    nothing)."""
     stop_at_target: bool = False
     """End a run when an evaluation reaches --target-score."""
 
