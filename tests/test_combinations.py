@@ -75,6 +75,11 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             "--reset in-pause: the asynchronous schedule has no pause",
         ),
         (
+            "dqn",
+            {"reset": "in-pause", "schedule": "concurrent", "game": "CartPole-v1"},
+            "--reset in-pause: a target period has no pause",
+        ),
+        (
             "ba3c",
             {
                 "reset": "in-pause",

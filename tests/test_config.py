@@ -112,6 +112,8 @@ REFUSED = [
     (BA3CConfig, {"discount_start_share": 0.0}, "--discount-start-share 0.0: must be a finite number above 0"),
     (EvaluationConfig, {"target_score": math.nan}, "--target-score nan"),
     (EvaluationConfig, {"target_score": 3.0, "evaluator": False}, "--target-score 3.0: only an evaluator"),
+    (EvaluationConfig, {"target_score": 3.0, "eval_time_share": 0.0}, "--target-score 3.0: with --eval-time-share 0"),
+    (EvaluationConfig, {"target_score": 3.0, "eval_agent_steps": 9}, "--target-score 3.0: of a budget of"),
     (RunConfig, {"minutes": -1.0}, "--minutes -1.0"),
     (RunConfig, {"minutes": math.inf}, "--minutes inf"),
     (RunConfig, {"agent_steps": -1}, "--agent-steps -1"),
@@ -474,8 +476,10 @@ def test_control_group_limit(tmp_path):
 
 def test_what_the_synchronized_schedule_needs():
     synchronized = SamplingConfig(schedule="synchronized", simulators=8)
-    run = RunConfig(reset_at_checkpoint=True)
-    TrainConfig(algorithm=BA3CConfig(), sampling=synchronized, optimizer=OptimizerConfig(batch_size=40), run=run)
+    settings = {"algorithm": BA3CConfig(), "sampling": synchronized, "optimizer": OptimizerConfig(batch_size=40)}
+    TrainConfig(**settings, run=RunConfig(reset_at_checkpoint=True, checkpoint_every_updates=10))
+    with pytest.raises(UsageError, match="^--reset-at-checkpoint True: .*say with which: --checkpoint-every-updates"):
+        TrainConfig(**settings, run=RunConfig(reset_at_checkpoint=True))
     with pytest.raises(UsageError, match="^--batch-size 39: .* raise it to 40") as error:
         TrainConfig(algorithm=BA3CConfig(), sampling=synchronized, optimizer=OptimizerConfig(batch_size=39))
     assert "\n" not in str(error.value)

@@ -63,6 +63,15 @@ class EvaluationConfig:
                 checks.refuse(
                     self, "target_score", "only an evaluator can tell when it is reached; leave out --no-evaluator"
                 )
+            if not self.eval_time_share:
+                checks.refuse(
+                    self, "target_score", "with --eval-time-share 0 no evaluation tells when it is reached; use more"
+                )
+            if self.eval_agent_steps:
+                why = (
+                    "of a budget of --eval-agent-steps short games alone are scored, which tell too little; use 0 of it"
+                )
+                checks.refuse(self, "target_score", why)
 
     @property
     def draws_actions(self) -> bool:

@@ -176,6 +176,9 @@ def _check_resets(config: TrainConfig) -> None:
         if config.sampling.schedule == "asynchronous":
             why = "the asynchronous schedule has no pause to reset in; use at-once or swap"
             checks.refuse(config.environment, "reset", why)
+        if config.sampling.schedule == "concurrent":
+            why = "a target period has no pause to reset in, and simulators would idle; use at-once or swap"
+            checks.refuse(config.environment, "reset", why)
         if isinstance(config.algorithm.learns_from, FromDataPoints):
             why = f"{config.algorithm.name} has no rollouts to reset between; use at-once or swap"
             checks.refuse(config.environment, "reset", why)
@@ -192,6 +195,9 @@ def _check_resets(config: TrainConfig) -> None:
         checks.refuse(
             run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; leave out the quorum"
         )
+    if not run.checkpoint_every_updates:
+        why = "games begin anew with the same updates in every run; say with which: --checkpoint-every-updates"
+        checks.refuse(run, "reset_at_checkpoint", why)
 
 
 def _check_refresh(config: TrainConfig) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import wrappers
 from gymnasium.envs import classic_control
 from gymnasium.wrappers import TimeLimit
 
+from ddrl.envs.adapted import Adapted
 from ddrl.envs.simulators import PausingSimulator, Simulator
 
 CLASSIC_CONTROL = (
@@ -18,6 +21,14 @@ CLASSIC_CONTROL = (
     classic_control.MountainCarEnv,
     classic_control.Continuous_MountainCarEnv,
 )
+STATELESS = {
+    Adapted, TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.ClipAction, wrappers.ClipReward,
+    wrappers.DtypeObservation, wrappers.FilterObservation, wrappers.FlattenObservation, wrappers.GrayscaleObservation,
+    wrappers.RescaleAction, wrappers.RescaleObservation, wrappers.ReshapeObservation, wrappers.ResizeObservation,
+    wrappers.TransformAction, wrappers.TransformObservation, wrappers.TransformReward,
+}  # fmt: skip
+"""Wrappers that remember nothing that is not saved."""
+LIMITED = "time_limit_steps"
 _WORD = (1 << 64) - 1
 
 
@@ -74,28 +85,36 @@ class ClassicControlState:
 
 
 class OwnState:
-    """get_state and set_state of a game that has both."""
+    """get_state and set_state of a game that has both, and the steps of its limit, if it has one."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         self._env = env
         self._game: Any = env.unwrapped
+        self._limit: Any = _find(env, TimeLimit)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that decides the future."""
-        return self._game.get_state()
+        elapsed = None if self._limit is None else self._limit._elapsed_steps  # noqa: SLF001
+        limited = {} if elapsed is None else {LIMITED: np.array(elapsed, np.int64)}
+        return self._game.get_state() | limited
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state."""
         self._env.reset()  # tells the wrappers' order check that the environment was reset
-        self._game.set_state(state)
+        if self._limit is not None and LIMITED in state:
+            self._limit._elapsed_steps = int(state[LIMITED])  # noqa: SLF001
+        self._game.set_state({name: value for name, value in state.items() if name != LIMITED})
 
 
 StateKeeper = ClassicControlState | OwnState
 
 
 def state_keeper(env: gymnasium.Env) -> StateKeeper | None:
-    """Something with get_state and set_state for `env`, or None when its state cannot be saved."""
+    """Something with get_state and set_state for `env`, or None when its state cannot be saved: that of wrappers which
+    remember anything but the steps is unknown."""
     inner = env.unwrapped
+    if any(type(wrapper) not in STATELESS for wrapper in _wrappers(env)):
+        return None
     if hasattr(inner, "get_state") and hasattr(inner, "set_state"):
         return OwnState(env)
     if type(inner) in CLASSIC_CONTROL and _find(env, TimeLimit) is not None:
@@ -130,9 +149,12 @@ def _keeper_of(simulator: Simulator) -> StateKeeper:
     return keeper
 
 
-def _find(env: gymnasium.Env, kind: type) -> gymnasium.Env | None:
+def _wrappers(env: gymnasium.Env) -> Iterator[gymnasium.Wrapper]:
+    """From the outermost to the innermost."""
     while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, kind):
-            return env
+        yield env
         env = env.env
-    return None
+
+
+def _find(env: gymnasium.Env, kind: type) -> gymnasium.Env | None:
+    return next((wrapper for wrapper in _wrappers(env) if isinstance(wrapper, kind)), None)

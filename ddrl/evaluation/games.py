@@ -103,8 +103,9 @@ class _Group:
         self._rewarded[ids] = np.where(counted & (step.reward != 0.0), self._steps[ids], self._rewarded[ids])
         self.agent_steps += int(counted.sum()) // self.env.players
         cut = counted & ~step.terminated & (step.truncated | (self._steps[ids] >= UNLIMITED_GAME_STEPS))
+        begins = step.terminated | step.truncated  # a game without a limit that is cut off here goes on
         for i in np.flatnonzero(counted & (step.terminated | cut)):
-            self._end(int(ids[i]), bool(cut[i]))
+            self._end(int(ids[i]), bool(cut[i]), bool(begins[i]))
         self._ids, self._live, self._mask = ids, self._playing[ids], legal_actions(step.observation)
         return step.observation[self._live], self._first_row + ids[self._live]
 
@@ -121,12 +122,12 @@ class _Group:
         rows = range(0, self.env.num_envs, self.env.players)
         return [self._game(row, cut=True) for row in rows if self._playing[row]]
 
-    def _end(self, row: int, cut: bool) -> None:
-        """Of one row; those of a game tell the same, and come in their order."""
+    def _end(self, row: int, cut: bool, begins: bool) -> None:
+        """Of one row; those of a game tell the same, and come in their order. `begins`: then another game does."""
         first = row - row % self.env.players
         if row == first:
             self.over.append(self._game(row, cut))
-            self._playing[row] = self._again(self.over[-1])
+            self._playing[row] = self._again(self.over[-1]) and begins
         self._playing[row] = self._playing[first]
         self._scores[row], self._steps[row], self._rewarded[row] = 0.0, 0, 0
 
@@ -218,7 +219,7 @@ def play_games(
         if ended() or agent_steps:
             break
     stamp = {"actions": "drawn", "seed": seed} if drawn else {"epsilon": epsilon, "seed": seed}
-    return _result(groups, stamp, forced, relay=agent_steps > 0)
+    return _result(groups, stamp, forced, relay=_used_up(groups, agent_steps))
 
 
 def _begin(

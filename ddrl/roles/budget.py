@@ -41,8 +41,9 @@ class Budget:
         config = self.config
         every = config.checkpoint_every_updates
         by_count = every and version // every > self._checkpointed_version // every
-        by_time = now - self._last_checkpoint >= 60 * config.checkpoint_every_minutes
-        return bool(by_count) or by_time
+        if config.reset_at_checkpoint:  # which has to come with the same updates in every run
+            return bool(by_count)
+        return bool(by_count) or now - self._last_checkpoint >= 60 * config.checkpoint_every_minutes
 
     def checkpointed(self, version: int, now: float) -> None:
         """A checkpoint of `version` is being taken."""

@@ -162,19 +162,30 @@ class ChiefRole:
         for name, text in notes:
             self._event(name, text)
 
-    def stop(self, status: str, message: str, signalled: bool = False) -> None:
+    def stop(
+        self, status: str, message: str, signalled: bool = False, flags: Flag = Flag.CHECKPOINT | Flag.PUBLISH
+    ) -> None:
         """Ends training at the next update boundary: checkpoint, last evaluation, END."""
         if self.phase is not Phase.RUNNING:
+            self._stop_sooner(status, message, signalled)
             return
         self.phase, self._signalled = Phase.STOPPING, signalled
         self._trained_seconds = time.monotonic() - self._began
         self.time_left.training_over(self._trained_seconds, not signalled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
-        self.coordinator.request(Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH)
+        self.coordinator.request(Flag.STOP | flags)
         self._evaluation_due = True
         if self.coordinator.asynchronous:
             self._command()
+
+    def _stop_sooner(self, status: str, message: str, signalled: bool) -> None:
+        """Of a run that is ending already: a failure makes it a failed one, and the last step is awaited no longer."""
+        if status == "failed" and self.result["status"] != "failed":
+            self.result |= {"status": status, "message": message}
+        if signalled and self.phase is Phase.STOPPING:
+            self._signalled = True
+            self._stop_deadline = min(self._stop_deadline, time.monotonic() + LAST_COMMIT_SECONDS)
 
     def _command(self) -> None:
         messages, closed = self.coordinator.command()
@@ -213,8 +224,13 @@ class ChiefRole:
         """Asks for whatever is due with the next update."""
         version = self.coordinator.next_version
         if self.budget.last_update(version):
-            self.stop("finished", f"the budget of {counted(self.context.config.run.max_updates, 'update')} is used up")
-            self._stop_deadline = math.inf  # the last update is still to be made
+            made = self.coordinator.version == self.start.version and self.budget.last_update(self.start.version)
+            budget = f"the budget of {counted(self.context.config.run.max_updates, 'update')} is used up"
+            self.stop("finished", budget, flags=Flag.PUBLISH if made else Flag.CHECKPOINT | Flag.PUBLISH)
+            if made:  # by an earlier part of the run, whose checkpoint there is: no update is left to be made
+                self._command()
+            else:
+                self._stop_deadline = math.inf  # the last update is still to be made
             return
         if self.budget.checkpoint_due(version, time.monotonic()) and self.saver.gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)
@@ -359,6 +375,8 @@ class ChiefRole:
         name = self.context.layout.name(peer)
         self._failed.add(peer)
         self._event("rank_failed", f"{name}: {line}", traceback=text)
+        if peer == self.evaluator.rank:
+            self.evaluator.lost()  # though it may go on sending reports
         self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
         if self.phase is Phase.STOPPING:
             self._stop_deadline = min(self._stop_deadline, time.monotonic() + FAILED_COMMIT_SECONDS)

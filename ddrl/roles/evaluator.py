@@ -175,7 +175,7 @@ class EvaluatorRole:
         content = self._request | {
             **scores,
             "games": games,
-            "of_games": games if evaluation.eval_agent_steps else evaluation.eval_games,
+            "of_games": games + result.timed_out if evaluation.eval_agent_steps else evaluation.eval_games,
             "unfinished": result.unfinished,
             "timed_out": result.timed_out,
             "not_finite": result.not_finite,

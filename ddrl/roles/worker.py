@@ -337,6 +337,7 @@ class WorkerRole:
             state = {"unsaved": np.frombuffer(b"it was acting, and its replay was about to change", np.uint8)}
         if config.reset_at_checkpoint and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
+        state = state or self.schedule.counters()
         self._feed.save(snapshot.step, state, lambda whole: self._send_state(name, whole))
 
     def _send_state(self, name: int, state: dict[str, np.ndarray]) -> None:

@@ -101,6 +101,10 @@ class Actor:
         """Exploration and action streams go on as after so many draws of each environment."""
         self._draws[:] = draws
 
+    def draws(self) -> np.ndarray:
+        """<int64>[b] actions that were drawn for each environment."""
+        return self._draws.copy()
+
     def receive(self, snapshot: Snapshot) -> None:
         """Takes the next observations and infers policy and values for them."""
         self.observe()
@@ -134,7 +138,7 @@ class Actor:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything, before `act`; the environment's part only if it can be saved."""
-        state = {"draws": self._draws.copy()}
+        state = {"draws": self.draws()}
         if self.returns is not None:
             state |= {f"returns.{k}": v for k, v in self.returns.get_state().items()}
         if self.environment.can_save_state and self.received:

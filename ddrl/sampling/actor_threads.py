@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Callable, Sequence
 
@@ -100,6 +101,11 @@ class ActorThreads:
             for i, actor in enumerate(self.actors)
             if f"actor{i}.draws" in state
         ]
+        # More groups than before: their exploration goes on where the furthest simulator was, too.
+        drawn = [int(array.max()) for key, array in state.items() if re.fullmatch(r"actor\d+\.draws", key)]
+        for i, actor in enumerate(self.actors):
+            if drawn and f"actor{i}.draws" not in state:
+                actor.begin_at(max(drawn))
         return len(goes_on) == len(self.actors) and all(goes_on)
 
     def join(self) -> None:

@@ -115,6 +115,10 @@ class RolloutSchedule(GroupSchedule):
         state = super().get_state()
         return state and {"rollouts": np.int64(self.rollouts)} | state
 
+    def counters(self) -> dict[str, np.ndarray]:
+        draws = {f"actor{i}.draws": actor.draws() for i, actor in enumerate(self.actor_threads.actors)}
+        return {"rollouts": np.int64(self.rollouts)} | draws
+
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         self.rollouts = int(state.get("rollouts", 0))
         self.minibatches.clear()

@@ -57,6 +57,10 @@ class Schedule(Protocol):
             wait_for_snapshot: blocks until the parameters of the next step are there; None at the end.
         """
 
+    def counters(self) -> dict[str, np.ndarray]:
+        """The counts behind random numbers, of a state that cannot be told in the middle of acting: no draw recurs."""
+        return {}
+
     def learned(self, batch: Any, priorities: np.ndarray) -> None:
         """The gradient of a batch was finite, and its loss gave priorities; nothing to do without a replay.
 
@@ -236,6 +240,9 @@ class Synchronized(Schedule):
             return self._state()
         finally:
             self._acting.release()
+
+    def counters(self) -> dict[str, np.ndarray]:
+        return {"actor.draws": self.actor.draws()}
 
     def _state(self) -> dict[str, np.ndarray]:
         state = {f"actor.{k}": v for k, v in self.actor.get_state().items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ddrl.studies.points import Group
-from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore
+from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, difference, told_apart
 from ddrl.studies.tables import number, text
 
 FEW = 3
@@ -96,9 +96,8 @@ def sentences(clauses: Sequence[str]) -> str:
 
 def _verdict(low: Interval, high: Interval) -> str:
     """Whether the two are told apart."""
-    if low.bounds and high.bounds:
-        apart = "do not overlap" if low.bounds[1] < high.bounds[0] else "overlap"
-        return f", and their 95% intervals {apart}"
+    if difference(high, low) is not None:
+        return f", and the 95% interval of their difference {'excludes' if told_apart(high, low) else 'includes'} 0"
     if min(low.count, high.count) >= FEW and low.values and high.values and max(low.values) < min(high.values):
         return ", and every run of the one is above every run of the other"
     return _caution(low, high)

@@ -170,28 +170,33 @@ class RaceSettings(TargetSettings):
 
         Nothing without a target or a rival, or where no median run reaches it.
         """
-        medians: dict[str, tuple[float, Group]] = {}
-        least: dict[str, float] = {}
-        for library in (OURS, THEIRS):
-            timed = [(self.times(group), group) for group in groups if group["library"] == library]
-            found = [(times, group) for times, group in timed if times is not None]
-            if found:
-                medians[library] = min(((_median(times), group) for times, group in found), key=lambda pair: pair[0])
-                least[library] = min(times.least_median() for times, _ in found)
-        if len(medians) < 2 or min(median for median, _ in medians.values()) == np.inf:
+        timed: dict[str, list[tuple[TimeToScore, Group]]] = {OURS: [], THEIRS: []}
+        for group in groups:
+            if (times := self.times(group)) is not None:
+                timed[group["library"]].append((times, group))
+        if not all(timed.values()):
             return []
-        (first, winner), (last, loser) = sorted(medians.values(), key=lambda pair: pair[0])
-        begun = f"{game}: {name_of(winner)} reaches {self.target_score:g} after {first / 60:.1f} min"
-        runs = [count(group) for _, group in medians.values()]
-        few = f"; {counted(min(runs), 'run')} of each {'says' if min(runs) == 1 else 'say'} little about chance"
-        caution = few if min(runs) < FEW else ""
-        if last == np.inf:
-            half = f"of no algorithm of {loser['library']} do more than half of the runs"
-            given = least[loser["library"]]
-            longer = f", {given / first:.1f} times as long" if given > first else ""
-            return [f"{begun} (median); {half} within {given / 60:.1f} min{longer}{caution}"]
-        times = last / first
-        return [f"{begun} and {name_of(loser)} after {last / 60:.1f} min (medians): {times:.1f} times as long{caution}"]
+        best = [min(of, key=lambda pair: _median(pair[0])) for of in timed.values()]
+        (first, winner), (last, loser) = sorted(best, key=lambda pair: _median(pair[0]))
+        if first.median is None:
+            return []
+        begun = f"{game}: {name_of(winner)} reaches {self.target_score:g} after {first.median / 60:.1f} min"
+        others = timed[loser["library"]] if last.median is None else [(last, loser)]
+        end = _caution(first, [times for times, _ in others]) + self._not_run(groups)
+        if last.median is not None:
+            longer = f"{last.median / first.median:.1f} times as long"
+            return [f"{begun} and {name_of(loser)} after {last.median / 60:.1f} min (medians): {longer}{end}"]
+        given = min(times.least_median() for times, _ in others)
+        named = ", ".join(name_of(group) for _, group in others)
+        longer = f", {given / first.median:.1f} times as long" if given > first.median else ""
+        return [f"{begun} (median), and not {named} within {given / 60:.1f} min{longer}{end}"]
+
+    def _not_run(self, groups: Sequence[Group]) -> str:
+        """Which systems of the study have no run yet."""
+        there = {name_of(group) for group in groups}
+        planned = [f"{OURS} {name}" for name in self.ours] + [f"{THEIRS} {name}" for name in self.peers]
+        missing = [name for name in planned if name not in there]
+        return f"; {', '.join(missing)} not run yet" if missing else ""
 
 
 def peer_game(game: str) -> tuple[str, bool]:
@@ -207,6 +212,17 @@ def name_of(group: Group) -> str:
 
 def _median(times: TimeToScore) -> float:
     return np.inf if times.median is None else times.median
+
+
+def _caution(first: TimeToScore, others: Sequence[TimeToScore]) -> str:
+    """What a ratio of medians does not say: that runs are few, or that some of the slower system were faster."""
+    runs = min(times.count for times in (first, *others))
+    if runs < FEW:
+        some = "one run says" if runs == 1 else f"{counted(runs, 'run')} say"
+        return f"; {some} little about chance"
+    slowest = np.inf if first.missed else max(first.reached)
+    fastest = min(value for times in others for value in (*times.reached, *[times.limit] * bool(times.missed)))
+    return "" if slowest < fastest else "; some runs of the slower one were faster than some of the other"
 
 
 def run_point(point: Point, path: Path) -> None:

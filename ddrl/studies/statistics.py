@@ -1,8 +1,9 @@
 """Repeats as numbers: mean, interquartile mean, ratio, parallel efficiency, time to a score. Pure functions.
 
 Intervals are 95% percentile bootstrap intervals (Efron 1979) of scipy.stats, seeded: equal values, equal intervals.
-Fewer than five repeats have none: that of two is their minimum and maximum, and holds the true median half of the time.
-They are shown as they are.
+They are expanded as Student's t is wider than the normal distribution (Hesterberg 2015, section 3.4): unexpanded ones
+of five values hold the true mean 85 times of 100 only. Fewer than five repeats have none: that of two is their minimum
+and maximum, and holds the true median half of the time. They are shown as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 BOOTSTRAP_SAMPLES = 10_000
 CONFIDENCE = 0.95
+"""Of intervals, before they are expanded for few values."""
 ENOUGH = 5
 """Repeats from which there are intervals and verdicts."""
 ENOUGH_OF_A_GAME = 3
@@ -173,10 +175,39 @@ def _interval(
     if count < enough:
         values = tuple(known[0].tolist()) if len(known) == 1 and count > 1 else ()
         return Interval(float(statistic(*known)), None, None, count, values) if count else None
+    level = _expanded(sum(map(len, known)), len(known))
     ends = stats.bootstrap(
-        known, statistic, n_resamples=resamples, confidence_level=CONFIDENCE, method="percentile", rng=0
+        known, statistic, n_resamples=resamples, confidence_level=level, method="percentile", rng=0
     ).confidence_interval
     return Interval(float(statistic(*known)), float(ends.low), float(ends.high), count)
+
+
+def _expanded(values: int, samples: int) -> float:
+    """The level at which a percentile interval of so many values of all samples together is as wide as Student's t."""
+    from scipy.stats import norm, t
+
+    freedom = values - samples
+    deviations = t.ppf(0.5 + CONFIDENCE / 2, freedom) * math.sqrt(values / freedom)
+    return float(1.0 - 2.0 * norm.sf(deviations))
+
+
+def difference(one: Interval, other: Interval) -> tuple[float, float] | None:
+    """95% interval of one mean minus an independent one, from theirs (Zou and Donner 2008, equation 3, "MOVER").
+
+    None where one of them has no bounds.
+    """
+    if one.bounds is None or other.bounds is None:
+        return None
+    middle, (low, high), (other_low, other_high) = one.mean - other.mean, one.bounds, other.bounds
+    below = math.hypot(one.mean - low, other_high - other.mean)
+    above = math.hypot(high - one.mean, other.mean - other_low)
+    return middle - below, middle + above
+
+
+def told_apart(one: Interval | None, other: Interval | None) -> bool:
+    """Whether there are two means, and the interval of their difference excludes 0."""
+    found = difference(one, other) if one and other else None
+    return found is not None and not found[0] <= 0.0 <= found[1]
 
 
 def efficiency(speed_up: Interval | None, workers: int, base_workers: int = 1) -> Interval | None:

@@ -214,6 +214,20 @@ def test_saved_cartpole_keeps_its_step_limit():
     assert cut_after(other, 7) == cut_after(env, 7) == [7]
 
 
+def test_a_game_that_saves_itself_keeps_its_step_limit():
+    env, other = (gymnasium.make("ddrl/Catch-v0", max_episode_steps=5) for _ in range(2))
+    env.reset(seed=0)
+    assert [env.step(1)[3] for _ in range(3)] == [False] * 3
+    state_keeper(other).set_state(state_keeper(env).get_state())
+    assert [game.step(1)[3] for game in (env, other) for _ in range(2)] == [False, True] * 2
+
+
+def test_the_state_of_wrappers_that_remember_is_not_known():
+    env = gymnasium.make("CartPole-v1")
+    assert state_keeper(gymnasium.wrappers.TransformReward(env, lambda reward: 0.5 * reward)) is not None
+    assert state_keeper(gymnasium.wrappers.FrameStackObservation(env, 4)) is None
+
+
 def test_what_cannot_be_saved_says_so():
     env = make("ddrl-test/Scripted-v0")
     assert not env.can_save_state

@@ -194,6 +194,13 @@ def test_endless_game_is_cut_and_counted(monkeypatch):
     assert result.stuck == 0, "it earned something at every step"
 
 
+def test_an_endless_game_is_no_next_game(monkeypatch):
+    """Its environment goes on where the limit cut it off."""
+    monkeypatch.setattr(ddrl.evaluation.games, "UNLIMITED_GAME_STEPS", 25)
+    result = evaluate(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 2, 0, agent_steps=200)
+    assert result.scores == (25.0, 25.0) and result.unfinished == 2
+
+
 def test_a_game_without_a_reward_for_long_is_stuck(monkeypatch):
     monkeypatch.setattr(ddrl.evaluation.games, "UNLIMITED_GAME_STEPS", 25)
     monkeypatch.setattr(ddrl.evaluation.games, "STUCK_STEPS", 10)
@@ -292,6 +299,13 @@ def test_by_a_budget_of_steps_all_games_count_that_are_over(group_size):
     assert result.scores == (1.0,) * 8 and result.agent_steps == (9,) * 8 and result.stamp["games"] == 8
     short = evaluate(CATCH, catcher, 4, 0, agent_steps=8, group_size=group_size)
     assert short.scores == () and short.timed_out == 4 and math.isnan(short.mean)  # none was over
+
+
+def test_games_under_way_when_time_ends_a_budget_of_steps_are_told():
+    asked = itertools.count()
+    config = EnvironmentConfig(game="ddrl-test/RandomLength-v0")
+    result = evaluate(config, constant(0, 2), 10, seed=1, agent_steps=10**6, stop=lambda: next(asked) > 8)
+    assert result.scores and result.timed_out == 10, "those that are over are the short ones"
 
 
 def test_repeat_rule_ends_a_breakout_game():

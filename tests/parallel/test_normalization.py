@@ -24,7 +24,8 @@ UPDATES = 20
 NORMALIZED = ("--normalize-observations", "--normalize-rewards", "--no-evaluator", "--minutes", "0")
 A2C = (
     "a2c", "--preset", "smoke", "--game", "CartPole-v1", "--groups", "1", "--workers", "2", "--discount", "0.9",
-    "--reward-clip", "0", "--max-updates", str(UPDATES), "--reset-at-checkpoint", *NORMALIZED,
+    "--reward-clip", "0", "--max-updates", str(UPDATES), "--reset-at-checkpoint",
+    "--checkpoint-every-updates", str(UPDATES // 2), *NORMALIZED,
 )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def single(tmp_path_factory):
     jobs = []
     for name, flags in SINGLE.items():
         half, common = str(directory / f"{name}-half"), [name, "--preset", "smoke", *flags, *NORMALIZED]
-        common.append("--reset-at-checkpoint")
+        common += ["--reset-at-checkpoint", "--checkpoint-every-updates", "21"]
         jobs.append([*common, "--run-dir", str(directory / f"{name}-whole"), "--max-updates", "42"])
         jobs.append([*common, "--run-dir", half, "--max-updates", "21"])
         jobs.append(["--resume", half, "--max-updates", "42"])

@@ -61,6 +61,11 @@ def test_checkpoints_by_time(monkeypatch):
     assert not counted.checkpoint_due(2, 1119.0) and counted.checkpoint_due(2, 1120.0)
 
 
+def test_checkpoints_that_reset_games_come_with_the_same_updates_in_every_run():
+    counted = budget(reset_at_checkpoint=True, checkpoint_every_updates=10, checkpoint_every_minutes=1.0)
+    assert not counted.checkpoint_due(3, 1e9) and counted.checkpoint_due(10, 0.0)
+
+
 def evaluations(share=1.0, version=0, state=None):
     return Evaluations(EvaluationConfig(eval_every_updates=100, eval_time_share=share), version, state)
 

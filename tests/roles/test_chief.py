@@ -136,6 +136,38 @@ def test_a_step_that_needs_a_rank_which_cannot_go_on_does_not_hold_up_its_end(pl
     assert job.chief.phase is Phase.SAVING
 
 
+def awaiting_the_last_update(play):
+    job = play(run={"max_updates": 2})
+    job.have()
+    job.chief.advance()
+    assert job.chief.phase is Phase.STOPPING
+    return job
+
+
+def test_a_failure_while_the_last_update_is_awaited_fails_the_run(play):
+    job = awaiting_the_last_update(play)
+    error = json.dumps({"text": "ValueError: no good\n", "line": "ValueError: no good"}).encode()
+    job.chief.handle(Blob(1, Topic.FAILED, error))
+    job.now += chief.FAILED_COMMIT_SECONDS + 0.5
+    job.chief.advance()
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "failed" and "no good" in result["message"]
+
+
+def test_a_stop_while_the_last_update_is_awaited_waits_for_it_no_longer_than_for_others(play):
+    job = awaiting_the_last_update(play)
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.chief.advance()
+    assert job.sent.take(Kind.COMMIT) == []
+    job.now += chief.LAST_COMMIT_SECONDS + 1.0
+    job.chief.advance()
+    assert all(message.header.flags & Flag.STOP for message in job.sent.take(Kind.COMMIT))
+    assert job.chief.phase is Phase.SAVING
+
+
 @pytest.mark.parametrize("rank", [1, 4])
 def test_a_rank_that_told_of_its_mistake_and_died_is_told_of_once(play, rank):
     job = play()

@@ -34,6 +34,28 @@ def test_max_updates_ends_with_checkpoint_and_evaluation(play):
     }
 
 
+def test_a_run_that_has_its_updates_makes_no_more_when_it_is_resumed(play):
+    job = play(version=2, resumed=True, run={"max_updates": 2})
+    job.chief.advance()
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND and job.have() is None, "no step was closed"
+    assert job.files() == [], "its checkpoint is there already"
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["update"]) == ("finished", 2)
+
+
+def test_an_evaluator_that_fails_in_the_last_evaluation_fails_the_run_at_once(play):
+    job = play(run={"max_updates": 1}, evaluation={"evaluation_minutes": 0.0})
+    job.have()
+    job.everything()
+    assert not job.chief.finished
+    job.chief.handle(Blob(4, Topic.FAILED, json.dumps({"text": "Traceback", "line": "ValueError: no good"}).encode()))
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "failed" and "ValueError: no good" in result["message"]
+
+
 def test_an_evaluation_that_does_not_end_does_not_hold_the_end_up_for_ever(play):
     job = play(run={"max_updates": 1})
     job.have()

@@ -96,7 +96,7 @@ def test_an_environment_that_cannot_be_reset_is_no_malformed_state():
     role.worker, role.context = 3, types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()))
     role.schedule = types.SimpleNamespace(set_state=reset)
     with pytest.raises(RuntimeError, match="^no licence"):
-        role._begin(encode_arrays({"version": np.int64(0)}))
+        role._begin(encode_arrays({"version": np.int64(0), "agent_steps": np.int64(0)}))
 
 
 def test_a_state_that_makes_no_sense_is_named_in_one_line():
@@ -104,7 +104,7 @@ def test_a_state_that_makes_no_sense_is_named_in_one_line():
     role.worker, role.context = 3, types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()))
     role.schedule = types.SimpleNamespace(set_state=lambda state, seed: state["counts"])
     with pytest.raises(UsageError, match="the state of worker 3 in the checkpoint of update 7 is malformed .*counts"):
-        role._begin(encode_arrays({"version": np.int64(7)}))
+        role._begin(encode_arrays({"version": np.int64(7), "agent_steps": np.int64(9)}))
 
 
 def saved_state(schedule, algorithm, last):
@@ -129,11 +129,14 @@ class Acting:
         self.left -= 1
         return {} if self.left > 0 else {"period": np.int64(3)}
 
+    def counters(self):
+        return {"draws": np.int64(9)}
+
 
 def test_a_replay_worker_that_acts_at_a_checkpoint_says_so():
     (why,) = saved_state(Acting(1_000_000), "dqn", last=False).values()
     assert why.tobytes().decode() == "it was acting, and its replay was about to change"
-    assert saved_state(Acting(1_000_000), "ba3c", last=False) == {}, "what it loses is part of an unroll"
+    assert saved_state(Acting(1_000_000), "ba3c", last=False) == {"draws": 9}, "what it loses is part of an unroll"
 
 
 def test_at_the_end_of_a_run_a_worker_is_given_time_to_act_to_the_end():

@@ -117,6 +117,20 @@ def test_groups_in_threads_fill_what_one_group_fills(groups):
         np.testing.assert_array_equal(getattr(alone, name), getattr(in_threads, name), name)
 
 
+def test_more_groups_than_before_explore_on_from_where_the_furthest_simulator_was():
+    ended = threading.Event()
+    before = ActorThreads([make_actor(SIZE, 0, ended)], ended)
+    before.fill(rollout(), lambda: snapshot(0))
+    state = before.get_state()
+    after = ActorThreads([make_actor(SIZE // 2, i * SIZE // 2, ended) for i in range(2)], ended)
+    assert not after.set_state(state), "the environments begin anew"
+    drawn = int(state["actor0.draws"].max())
+    assert drawn > 0 and all((actor._draws == drawn).all() for actor in after.actors)
+    ended.set()
+    before.join()
+    after.join()
+
+
 def test_an_actor_that_has_received_nothing_says_so_also_after_a_reset():
     actor = make_actor(SIZE)
     with pytest.raises(RuntimeError, match="call receive first"):

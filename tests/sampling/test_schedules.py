@@ -166,7 +166,12 @@ def test_synchronized_saves_nothing_in_the_middle_of_acting():
     while schedule.actor.environment.received < 2:
         time.sleep(0.001)
     assert schedule.get_state() == {}
+    counted = schedule.counters()
+    assert counted["actor.draws"].max() > 0, "no draw recurs after a resume"
     thread.join(timeout=30)
+    other = synchronized()
+    other.set_state(counted, reset_seed=2)
+    np.testing.assert_array_equal(other.actor.draws(), counted["actor.draws"])
     assert "actor.draws" in schedule.get_state()
 
 

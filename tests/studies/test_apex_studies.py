@@ -114,14 +114,17 @@ def test_what_actors_gain_is_told_by_the_updates_that_the_target_took():
     finding = report.finding
     assert (
         "The number of updates to 0.9 of 8 actors with prioritized replay is 450, that of 2 actors with prioritized "
-        "replay 1,800, and their 95% intervals do not overlap." in finding
+        "replay 1,800, and the 95% interval of their difference excludes 0." in finding
     )
     assert (
         "The ratio of these updates of 8 actors to those of 2 with prioritized replay is 0.25, that of 8 actors to "
-        "those of 2 with uniform replay 0.5, and their 95% intervals do not overlap." in finding
+        "those of 2 with uniform replay 0.5, and the 95% interval of their difference excludes 0." in finding
     )
     assert "No number of updates to 0.9 of 2 actors, each 4 times was measured." in finding  # too slow
-    assert "of the whole ladder is 450, that of 6 epsilons 900, and their 95% intervals do not overlap." in finding
+    assert (
+        "of the whole ladder is 450, that of 6 epsilons 900, and the 95% interval of their difference excludes 0."
+        in finding
+    )
     table, gains = report.tables
     assert [row[-1].mean for row in gains.rows] == [0.25, 0.5]
     told = [row[table.columns.index("updates to it")] for row in table.rows]

@@ -10,6 +10,7 @@ from ddrl.studies.points import grouped
 from ddrl.studies.statistics import bootstrap
 from tests.studies.support import outcome
 
+DIFFERENCE = "the 95% interval of their difference"
 EVERY = ", and every run of the one is above every run of the other."
 
 
@@ -27,9 +28,9 @@ def found(scores, **labels):
         ({1: [3.0, 5.0], 2: [9.0, 9.0]},
          "The score ranges from 4 (size 1) to 9 (size 2); 2 runs of each say little about chance."),
         ({1: [1.0, 2.0] * 3, 2: [7.0, 8.0] * 3},
-         "The score ranges from 1.5 (size 1) to 7.5 (size 2), and their 95% intervals do not overlap."),
+         "The score ranges from 1.5 (size 1) to 7.5 (size 2), and the 95% interval of their difference excludes 0."),
         ({1: [1.0, 9.0] * 3, 2: [2.0, 9.0] * 3},
-         "The score ranges from 5 (size 1) to 5.5 (size 2), and their 95% intervals overlap."),
+         "The score ranges from 5 (size 1) to 5.5 (size 2), and the 95% interval of their difference includes 0."),
         ({1: [1.0, 2.0, 3.0], 2: [7.0, 8.0, 4.0]},
          "The score ranges from 2 (size 1) to 6.33 (size 2)" + EVERY),
         ({1: [1.0, 2.0, 4.0], 2: [7.0, 8.0, 4.0]},
@@ -63,8 +64,8 @@ def test_games_are_not_compared_with_each_other():
         grouped(runs, "game", "mode"), lambda g: bootstrap([r.result["score"] for r in g.runs]), "last score"
     )
     assert text == (
-        "The last score on pong ranges from 12.0 (fast) to 112 (slow), and their 95% intervals do not overlap. "
-        "The last score on breakout ranges from 302 (fast) to 402 (slow), and their 95% intervals do not overlap."
+        f"The last score on pong ranges from 12.0 (fast) to 112 (slow), and {DIFFERENCE} excludes 0. "
+        f"The last score on breakout ranges from 302 (fast) to 402 (slow), and {DIFFERENCE} excludes 0."
     )
 
 
@@ -84,5 +85,5 @@ def test_two_groups_beside_each_other():
     assert compared("A", few, "B", bootstrap([4.0, 5.0, 6.0]), "score") == (
         "the score of A is 2, that of B 5, and every run of the one is above every run of the other"
     )
-    assert compared("A", many, "B", bootstrap([1.0] * 5), "score").endswith("and their 95% intervals do not overlap")
+    assert compared("A", many, "B", bootstrap([1.0] * 5), "score").endswith(f"and {DIFFERENCE} excludes 0")
     assert compared("A", None, "B", few, "score") == "no score of A was measured"

@@ -74,18 +74,25 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
     runs += [outcome("SB3", "a2c", seed, minutes) for seed, minutes in enumerate((20, 40, 60))]
     runs += [outcome("SB3", "dqn", seed, 180, score=3.0) for seed in range(3)]
     report = settings().report(runs)
-    assert (
-        "ddrl ba3c reaches 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long" in report.notes[0]
+    ran = {"ours": ("ba3c", "ppo"), "peers": ("a2c", "dqn")}
+    assert report.notes[0] == (
+        "pong: ddrl ba3c reaches 18 after 5.0 min and SB3 a2c after 40.0 min (medians): 8.0 times as long; "
+        "some runs of the slower one were faster than some of the other; ddrl apex-dqn, SB3 ppo not run yet"
     )
-    never = settings().report([run for run in runs if run.point.labels["algorithm"] != "a2c"])
-    half = "of no algorithm of SB3 do more than half of the runs within 180.0 min, 36.0 times as long"
-    assert never.notes[0] == f"pong: ddrl ba3c reaches 18 after 5.0 min (median); {half}"
+    apart = [run for run in runs if run.records[0]["wall_seconds"] not in (30 * 60.0, 20 * 60.0)]
+    apart += [outcome("ddrl", "ba3c", 3, 6), outcome("SB3", "a2c", 3, 50)]
+    assert settings(**ran).report(apart).notes[0].endswith("SB3 a2c after 50.0 min (medians): 10.0 times as long")
+    never = settings(**ran).report([run for run in apart if run.point.labels["algorithm"] != "a2c"])
+    assert never.notes[0] == (
+        "pong: ddrl ba3c reaches 18 after 5.0 min (median), and not SB3 dqn within 180.0 min, 36.0 times as long; "
+        "SB3 a2c not run yet"
+    )
     stopped = [outcome("ddrl", "ba3c", 1, 5), outcome("SB3", "dqn", 1, 3, score=3.0)]
-    assert "than half of the runs within 3.0 min; 1 run" in settings().report(stopped).notes[0]
+    assert "and not SB3 dqn within 3.0 min; one run says little" in settings().report(stopped).notes[0]
     lost = [outcome("ddrl", "ppo", 1, 180, score=3.0), outcome("SB3", "a2c", 1, 20)]
-    assert settings().report(lost).notes[0] == (
-        "pong: SB3 a2c reaches 18 after 20.0 min (median); of no algorithm of ddrl do more than half of the runs "
-        "within 180.0 min, 9.0 times as long; 1 run of each says little about chance"
+    assert settings(ours=("ppo",), peers=("a2c",)).report(lost).notes[0] == (
+        "pong: SB3 a2c reaches 18 after 20.0 min (median), and not ddrl ppo within 180.0 min, 9.0 times as long; "
+        "one run says little about chance"
     )
     assert report.finding.startswith("Pong: ddrl ba3c reaches 18") and report.heading.endswith("Stable-Baselines3")
     nobody = settings().report([outcome(library, "ppo", 1, 180, score=3.0) for library in ("ddrl", "SB3")])

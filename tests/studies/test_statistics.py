@@ -11,10 +11,12 @@ from ddrl.studies.statistics import (
     bootstrap,
     bootstrap_paired_ratio,
     bootstrap_ratio,
+    difference,
     efficiency,
     interquartile_mean,
     share_above,
     stratified_interquartile_mean,
+    told_apart,
 )
 
 
@@ -40,8 +42,28 @@ def test_fewer_than_five_repeats_have_no_interval_and_are_kept():
 def test_the_interval_of_the_middle_half_is_that_of_seeded_resamples():
     values = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     drawn = np.sort(values[np.random.default_rng(0).integers(5, size=(2000, 5))], axis=1)
-    expected = np.quantile(drawn[:, 1:4].mean(axis=1), [0.025, 0.975])
-    assert interquartile_mean(values)[1:3] == pytest.approx(tuple(expected))
+    # 3.10 deviations of the normal distribution: Student's t with 4 degrees of freedom, 2.78, times the root of 5/4.
+    expected = np.quantile(drawn[:, 1:4].mean(axis=1), [0.00096, 1 - 0.00096])
+    assert interquartile_mean(values)[1:3] == pytest.approx(tuple(expected), rel=0.01)
+
+
+@pytest.mark.parametrize("count, least", [(5, 0.87), (10, 0.92), (20, 0.93)])
+def test_how_often_an_interval_of_few_values_holds_the_true_mean(count, least):
+    """Unexpanded percentile intervals of five and ten hold it 84 and 90 times of 100."""
+    samples = np.random.default_rng(count).normal(size=(400, count))
+    held = [found.low <= 0.0 <= found.high for found in (bootstrap(sample.tolist(), 2_000) for sample in samples)]
+    assert least <= np.mean(held) <= 0.98
+
+
+def test_the_difference_of_two_means_from_their_intervals():
+    """That of two normal means is the root of the sum of squares; where intervals overlap it may exclude 0."""
+    one, other = Interval(10.0, 9.0, 11.0, 8), Interval(8.3, 7.3, 9.3, 8)
+    assert difference(one, other) == pytest.approx((1.7 - np.sqrt(2), 1.7 + np.sqrt(2)))
+    assert one.low < other.high and told_apart(one, other) and told_apart(other, one)
+    skewed = Interval(8.3, 8.2, 10.3, 8)
+    assert difference(one, skewed) == pytest.approx((1.7 - np.hypot(1, 2), 1.7 + np.hypot(1, 0.1)))
+    assert not told_apart(one, skewed)
+    assert difference(one, Interval(8.0)) is None and not told_apart(one, Interval(0.0)) and not told_apart(None, one)
 
 
 def test_several_games_are_resampled_each_by_itself():
@@ -53,7 +75,8 @@ def test_several_games_are_resampled_each_by_itself():
     for _ in range(4000):
         sample = np.sort(np.concatenate([random.choice(game, len(game)) for game in games]))
         drawn.append(sample[2:6].mean())
-    assert found.bounds == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), rel=0.05)
+    # 2.83 deviations: Student's t with 6 degrees of freedom, 2.45, times the root of 8/6.
+    assert found.bounds == pytest.approx(tuple(np.quantile(drawn, [0.0024, 1 - 0.0024])), rel=0.05)
     assert stratified_interquartile_mean([[1.0, 2.0], [3.0, 4.0, 5.0]]).bounds is None, "two runs of a game"
     assert stratified_interquartile_mean([[1.0], [3.0, 4.0, None]]) is None, "too few of all"
 
@@ -63,7 +86,7 @@ def test_the_share_above_a_score_is_of_all_runs_of_all_games():
     assert share_above(games, 1.0).mean == pytest.approx(4 / 7), "above, not at"
     assert share_above(games, 9.0)[:3] == (0.0, 0.0, 0.0)
     low, high = share_above(games, 1.0).bounds
-    assert 1 / 7 <= low < 4 / 7 < high <= 7 / 7
+    assert 0.0 <= low < 4 / 7 < high <= 1.0
 
 
 def test_intervals_in_another_unit():

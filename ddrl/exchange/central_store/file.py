@@ -56,7 +56,7 @@ def create_file(path: Path, nbytes: int, header: bytes) -> None:
         path.unlink()
         raise UsageError(
             f"the central store {path} needs {nbytes / 1e6:.0f} MB: {error.strerror}; "
-            f"make room in {path.parent} or name another directory"
+            f"make room in {path.parent} (of a container: --shm-size), or use --exchange parameter_server"
         ) from None
     finally:
         os.close(descriptor)

@@ -23,7 +23,7 @@ from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json
-from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore
+from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, told_apart
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import MIDDLE, Columns, number, table, text
 from ddrl.studies.training import train_point
@@ -271,13 +271,8 @@ class Cell(Group):
         """Whether it is told apart from a worse one: in times where it has some, else in final scores."""
         ours, theirs = self.times, other.times
         if ours is None or theirs is None or not ours.reached:
-            return _disjoint(self.score, other.score)
-        return (not ours.missed and not theirs.reached) or _disjoint(ours.mean(), theirs.mean())
-
-
-def _disjoint(one: Interval | None, other: Interval | None) -> bool:
-    ours, theirs = one and one.bounds, other and other.bounds
-    return bool(ours and theirs and (ours[1] < theirs[0] or theirs[1] < ours[0]))
+            return told_apart(self.score, other.score)
+        return (not ours.missed and not theirs.reached) or told_apart(ours.mean(), theirs.mean())
 
 
 def _by_batch(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -293,7 +288,7 @@ def _best(cells: Sequence[Cell]) -> Cell:
 
 
 def _alike(best: Cell) -> str:
-    """Those whose intervals overlap with the best one's."""
+    """Those that are not told apart from the best one."""
     if not best.others:
         return "no other cell has finished"
     return "; ".join(cell.name for cell in best.others if not best.is_apart_from(cell)) or "none"
