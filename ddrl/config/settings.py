@@ -232,8 +232,8 @@ class RunConfig:
     checkpoints_kept: int = 3
     """Number of newest checkpoints kept on disk."""
     reset_at_checkpoint: bool = False
-    """At each checkpoint, reset environments whose state cannot be saved. A resumed run then equals an uninterrupted
-    one."""
+    """At each checkpoint by --checkpoint-every-updates (there is none by time then), reset environments whose state
+    cannot be saved. A resumed run then equals an uninterrupted one."""
     deterministic: bool = False
     """Promise the same parameters for the same seed, to the bit, or refuse to run. The hash of each version's
     parameters is written to parameter_hashes.txt."""

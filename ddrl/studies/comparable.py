@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddrl import rundir
+from ddrl.reporting.machine import in_words
 from ddrl.studies.points import Outcome
 from ddrl.studies.provenance import machine_of, rules_text, stamps, versions_of
 
@@ -17,8 +18,19 @@ NAMED = 3  # points or settings that are named, of many
 
 def warnings(outcomes: Sequence[Outcome]) -> list[str]:
     """What makes points hard to compare, a line each."""
-    said = [*_versions(outcomes), *_protocols(outcomes), *_unplanned(outcomes), *_empty(outcomes)]
+    said = [
+        *_machines(outcomes), *_versions(outcomes), *_protocols(outcomes), *_unplanned(outcomes), *_empty(outcomes)
+    ]  # fmt: skip
     return [f"careful: {line}" for line in said]
+
+
+def _machines(outcomes: Sequence[Outcome]) -> list[str]:
+    """Speed and time to a score are those of a machine."""
+    points: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if "processor" in (machine := machine_of(outcome.path)):
+            points.setdefault(in_words(machine), []).append(outcome.point.name)
+    return [f"points of different machines, whose times do not compare: {_which(points)}"] if len(points) > 1 else []
 
 
 def _versions(outcomes: Sequence[Outcome]) -> list[str]:

@@ -86,12 +86,20 @@ def unpack(path: Path, directory: Path) -> None:
 
 
 def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str, Any]]:
-    """Without events and what single processes used, and with so many train records at most."""
-    train = [i for i, record in enumerate(records) if record["kind"] == "train"]
-    last = len(train) - 1
-    left = {train[round(i * last / (kept - 1))] for i in range(kept)} if last >= kept else set(train)
+    """Without events and what single processes used, and with so many train records of each learner at most."""
+    series: dict[Any, list[int]] = {}  # of one learner, or of the two of one replay
+    for i, record in enumerate(records):
+        if record["kind"] == "train":
+            series.setdefault(record.get("learner"), []).append(i)
+    left = {i for train in series.values() for i in _even(train, kept)}
     those = [record for i, record in enumerate(records) if i in left or record["kind"] == "evaluation"]
     return [{name: value for name, value in record.items() if name not in OF_PROCESSES} for record in those]
+
+
+def _even(train: Sequence[int], kept: int) -> list[int]:
+    """So many of them at even distances, the first and the last among them."""
+    last = len(train) - 1
+    return [train[round(i * last / (kept - 1))] for i in range(kept)] if last >= kept else list(train)
 
 
 def _decompressed(path: Path) -> str:

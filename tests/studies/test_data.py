@@ -65,6 +65,14 @@ def test_long_runs_keep_their_ends_and_all_evaluations():
     assert max(b - a for a, b in itertools.pairwise(train)) <= 13
 
 
+def test_each_of_two_learners_keeps_its_last_record():
+    records = [
+        {"kind": "train", "update": i, "learner": name} for i in range(1000) for name in ("sampler", "secondary")
+    ]
+    kept = data.thinned(records, 100)
+    assert len(kept) == 200 and [record["update"] for record in kept[-2:]] == [999, 999]
+
+
 def test_runs_share_the_records_that_are_kept(measured, tmp_path, monkeypatch):
     _, made = measured
     lengths = []

@@ -175,6 +175,18 @@ def test_versions_of_packages_and_of_mpi(tmp_path):
     assert provenance.versions(machines[:2])["NumPy"] == "2.0"
 
 
+def test_points_of_different_machines_are_told(tmp_path):
+    known = {"processor": "AMD EPYC", "cores": 2, "bfloat16": True}
+    outcomes = []
+    for i, machine in enumerate((known, known, known | {"processor": "Intel Xeon"}, {})):
+        (tmp_path / f"{i}").mkdir()
+        rundir.write_json(tmp_path / f"{i}" / MACHINE, machine)
+        outcomes.append(outcome({"n": i}, [{"kind": "train"}], None, tmp_path / f"{i}"))
+    assert comparable.warnings(outcomes[:2] + outcomes[3:]) == []
+    (line,) = comparable.warnings(outcomes)
+    assert line.startswith("careful: points of different machines") and "AMD EPYC, 2 cores (0, 1); Intel Xeon" in line
+
+
 def test_a_damaged_machine_file_is_unknown(tmp_path):
     (tmp_path / MACHINE).write_text("[1]")
     assert provenance.machine_of(tmp_path) == {} and provenance.hardware([{}])["processor"] == "unknown"
