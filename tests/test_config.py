@@ -112,6 +112,7 @@ REFUSED = [
     (BA3CConfig, {"discount_start_share": 0.0}, "--discount-start-share 0.0: must be a finite number above 0"),
     (EvaluationConfig, {"target_score": math.nan}, "--target-score nan"),
     (EvaluationConfig, {"target_score": 3.0, "evaluator": False}, "--target-score 3.0: only an evaluator"),
+    (EvaluationConfig, {"stop_at_target": False}, "--stop-at-target False: there is no --target-score"),
     (EvaluationConfig, {"target_score": 3.0, "eval_time_share": 0.0}, "--target-score 3.0: with --eval-time-share 0"),
     (EvaluationConfig, {"target_score": 3.0, "eval_agent_steps": 9}, "--target-score 3.0: of a budget of"),
     (RunConfig, {"minutes": -1.0}, "--minutes -1.0"),

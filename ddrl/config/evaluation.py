@@ -44,8 +44,10 @@ class EvaluationConfig:
     """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps the games played
     (None: 8% of the training time, at least 15 seconds; 0: no such evaluation)."""
     target_score: float | None = None
-    """Stop when the mean score of all --eval-games games reaches this, and record the time that it took. When the first
+    """Stop when the mean score of all --eval-games games reaches this, and record the time it took. When the first
     games of an evaluation reach it, the evaluator plays all games again, and only those count."""
+    stop_at_target: bool = True
+    """End the run when --target-score is reached; off: record when, and go on."""
 
     def __post_init__(self) -> None:
         checks.known(self)
@@ -56,6 +58,8 @@ class EvaluationConfig:
         checks.between(self, 1, MOST_GAMES, "eval_games")
         checks.at_least(self, 0, "eval_agent_steps")
         checks.between(self, 0.0, 1.0, "eval_time_share", "eval_epsilon")
+        if not self.stop_at_target and self.target_score is None:
+            checks.refuse(self, "stop_at_target", "there is no --target-score to stop at")
         if self.target_score is not None:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")

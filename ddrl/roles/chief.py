@@ -64,6 +64,7 @@ class ChiefRole:
         self.finished = False
         self.phase = Phase.RUNNING
         self.result: dict[str, Any] = {}
+        self._to_score: dict[str, float] = {}  # that the target score took, once it was reached
         self.metrics = RankMetrics("chief", 0)
         with read_as(f"what is counted in the checkpoint of update {start.version}", OTHER):
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
@@ -195,7 +196,7 @@ class ChiefRole:
 
     def _end(self) -> None:
         self._write_line(time.monotonic())
-        totals = {
+        totals = self._to_score | {
             "update": self._last_version,
             "agent_steps": self.collector.agent_steps,
             "wall_seconds": round(self.wall_seconds, 3),
@@ -311,13 +312,15 @@ class ChiefRole:
     def _on_result(self, content: Mapping[str, Any]) -> None:
         record = self.evaluator.take(content)
         target = self.context.config.evaluation.target_score
-        if record is None or target is None or "time_to_score_seconds" in self.result:
+        if record is None or target is None or self.evaluations.reached:
             return
         if content["mean"] >= target and complete([record]):
+            self.evaluations.reached = True
+            self._to_score = {"time_to_score_seconds": content["wall_seconds"]}
             text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
             self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
-            self.stop("target", f"target score reached: {text}")
-            self.result["time_to_score_seconds"] = content["wall_seconds"]
+            if self.context.config.evaluation.stop_at_target:
+                self.stop("target", f"target score reached: {text}")
 
     # Budget, checkpoints, metrics ----------------------------------------------------------------------------
 

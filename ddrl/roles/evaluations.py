@@ -41,6 +41,7 @@ class Evaluations:
     Attributes:
         idle: no evaluation is under way.
         seconds: that evaluations took, of the machine.
+        reached: the target was reached in this part of the run: no evaluation has to find out any more.
 
     Args:
         version: of the parameters at the start of this part of the run.
@@ -50,7 +51,7 @@ class Evaluations:
     def __init__(self, config: EvaluationConfig, version: int, state: Mapping[str, Any] | None = None):
         state = state or {}
         self.config = config
-        self.idle = True
+        self.idle, self.reached = True, False
         self.seconds = float(state.get("seconds", 0.0))
         self._next_seconds = float(state.get("last_seconds", 0.0))
         self._next_version = version - version % config.eval_every_updates + config.eval_every_updates
@@ -92,9 +93,8 @@ class Evaluations:
             config.eval_time_share * elapsed - self.seconds, 2.0 * part
         )  # of a machine with few updates a minute
         self._limit = min(longest, max(SHORTEST_SECONDS, part, saved, self._needed))
-        target = (
-            {} if config.target_score is None else {"target": config.target_score, "target_seconds": WHOLE * longest}
-        )
+        open_target = config.target_score is not None and not self.reached
+        target = {"target": config.target_score, "target_seconds": WHOLE * longest} if open_target else {}
         return {"at_once": AT_ONCE, "limit_seconds": self._limit, **target}
 
     def at_the_end(self, trained_seconds: float) -> dict[str, Any]:

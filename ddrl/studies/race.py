@@ -22,7 +22,7 @@ from ddrl.studies.findings import FEW, extremes, reached, sentences
 from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, steps_to
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.rival import run_rival
-from ddrl.studies.settings import TargetSettings, base_config
+from ddrl.studies.settings import TargetSettings, base_config, target_of
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
@@ -93,8 +93,8 @@ class RaceSettings(TargetSettings):
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         """Of a run of ours. Of a rival's run only game, evaluation and budget have a meaning."""
         algorithm = labels["algorithm"] if labels["library"] == OURS else "ppo"
-        target = self.target_score if self.stop_at_target else None
-        evaluation = {"evaluator": True, "eval_games": self.eval_games, "target_score": target}
+        target = target_of(self.target_score, self.stop_at_target)
+        evaluation = {"evaluator": True, "eval_games": self.eval_games, **target}
         config = base_config(self, algorithm, labels["game"], machine)
         return config.changed(run=self.run, evaluation=evaluation)
 

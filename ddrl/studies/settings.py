@@ -117,6 +117,11 @@ class ScoredSettings(BudgetSettings):
         return ONLINE if self.score == "online" else EVALUATION
 
 
+def target_of(score: float | None, stop: bool) -> dict[str, Any]:
+    """Settings of evaluation: runs end when the score is reached, or note when, and go on."""
+    return {"target_score": score, "stop_at_target": stop or score is None}
+
+
 @dataclasses.dataclass(frozen=True)
 class TargetSettings(BudgetSettings):
     """What points depend on whose time to a score is measured."""

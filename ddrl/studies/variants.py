@@ -28,7 +28,7 @@ from ddrl.studies.measures import (
     steps_until,
 )
 from ddrl.studies.points import Group, Outcome, grouped
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of, target_of
 from ddrl.studies.statistics import Interval, Values, bootstrap, bootstrap_paired_ratio
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
@@ -90,7 +90,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         evaluation: dict[str, Any] = {
             "evaluator": self.score == "evaluation",
             "eval_games": self.eval_games,
-            "target_score": self.target_score if self.stop_at_target else None,
+            **target_of(self.target_score if self.score == "evaluation" else None, self.stop_at_target),
         }
         return config.changed(run=self.run, evaluation=evaluation)
 

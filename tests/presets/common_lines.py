@@ -77,6 +77,7 @@ EVALUATION = {
         evaluation_minutes=3.0,
         final_evaluation_minutes=None,
         target_score=None,
+        stop_at_target=True,
     ),
     **lines("greedy", eval_actions="greedy", eval_epsilon=0.0),
 }

@@ -70,6 +70,13 @@ def evaluations(share=1.0, version=0, state=None):
     return Evaluations(EvaluationConfig(eval_every_updates=100, eval_time_share=share), version, state)
 
 
+def test_a_target_that_was_reached_is_no_reason_to_play_all_games_again():
+    counted = Evaluations(EvaluationConfig(target_score=5.0), 0, None)
+    assert counted.during_training(100.0, 0.0)["target"] == 5.0
+    counted.reached = True
+    assert "target" not in counted.during_training(100.0, 0.0)
+
+
 def skipped(metrics):
     return metrics.report()["counters"].get("evaluations_skipped", 0)
 

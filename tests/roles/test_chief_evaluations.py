@@ -159,6 +159,26 @@ def test_whole_games_are_waited_for_as_long_as_the_evaluator_speaks(play):
     assert job.ended()["status"] == "finished" and len(job.events("evaluation_failed")) == 1
 
 
+def test_a_run_that_goes_on_notes_when_its_target_was_reached(play):
+    job = play(evaluation={"target_score": 5.0, "stop_at_target": False})
+    for version in (10, 20):
+        for _ in range(9):
+            job.have()
+        job.now += 300.0
+        assert job.have() == Flag.PUBLISH
+        job.result(version, mean=5.5)
+        assert job.chief.phase is Phase.RUNNING
+    (event,) = job.events("target_reached")
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.chief.advance()
+    job.have()
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "stopped" and result["time_to_score_seconds"] == event["seconds"]
+
+
 @pytest.mark.parametrize("last", [1.0, 6.0])
 def test_the_target_score_ends_the_run_with_the_time_of_its_snapshot(play, last):
     job = play(evaluation={"target_score": 5.0})

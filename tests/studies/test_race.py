@@ -112,7 +112,8 @@ def test_agent_steps_to_the_target_are_of_every_run():
 
 def test_runs_may_go_on_to_the_end_of_their_budget():
     points = RACE.points(settings(stop_at_target=False), MACHINE)
-    assert all(point.config.evaluation.target_score is None for point in points)
+    told = {(point.config.evaluation.target_score, point.config.evaluation.stop_at_target) for point in points}
+    assert told == {(18.0, False)}, "the evaluator plays all games where the first ones reach it"
     assert "18" in settings(stop_at_target=False).report([outcome("ddrl", "ba3c", 1, 5)]).tables[0].columns[2]
 
 

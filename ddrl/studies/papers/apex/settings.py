@@ -14,7 +14,7 @@ from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes, name_among, reached, sentences
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, steps_to, updates_to
 from ddrl.studies.points import Group, Outcome
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, target_of
 from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Report
 from ddrl.studies.tables import Columns, table
@@ -66,7 +66,8 @@ class ApexSettings(TargetSettings, ScoredSettings):
         evaluation: dict[str, Any] = {name: getattr(self, name) for name in names}
         evaluation["evaluator"] = self.score == "evaluation"
         evaluation["eval_time_share"] = 1.0  # it plays beside the learner
-        evaluation["target_score"] = self.target_score if self.stop_at_target else None
+        target = self.target_score if self.score == "evaluation" else None
+        evaluation |= target_of(target, self.stop_at_target)
         return config.changed(
             sampling={"simulators": self.simulators or config.sampling.simulators},
             environment={"step_time_mean_ms": self.step_time_ms} if self.step_time_ms else {},
