@@ -26,7 +26,9 @@ NO_CONTEXT = LossContext()
 UNUSED_FIELDS = ("behaviour_version", "key")  # of batches: for the lag and for the replay, not for the loss
 
 
-def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: str = "") -> None:
+def configure_tensorflow(
+    intra_op_threads: int, inter_op_threads: int = 1, gpu: str = "", deterministic: bool = False
+) -> None:
     """Threads and GPU of TensorFlow; call it before the first tensor of the process.
 
     Args:
@@ -36,6 +38,7 @@ def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: 
             core per process. With more, both share the cores, at 5% of the speed (docs/performance.md).
         gpu: name of the one that CUDA_VISIBLE_DEVICES shows to this process, or empty to use none. Its memory is
             taken as it is needed, so that processes may share it.
+        deterministic: equal bits for equal inputs, on a GPU, too, where they cost speed.
 
     Raises:
         RuntimeError: TensorFlow has started already.
@@ -50,6 +53,8 @@ def configure_tensorflow(intra_op_threads: int, inter_op_threads: int = 1, gpu: 
     tf.config.set_visible_devices(devices, "GPU")
     for device in devices:
         tf.config.experimental.set_memory_growth(device, True)
+    if devices and deterministic:
+        tf.config.experimental.enable_op_determinism()
     tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
     tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
 

@@ -91,6 +91,12 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             "--reset in-pause: ba3c has no rollouts to reset between; use at-once or swap",
         ),
         ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is in progress"),
+        ("a3c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: with asynchronous updates no run equals"),
+        (
+            "a2c",
+            {**SYNCHRONOUS_SERVERS, "updates": "asynchronous", "refresh_every_steps": 2},
+            "--refresh-every-steps 2: nothing newer comes before a rollout ends; use --exchange central_store",
+        ),
         (
             "hts-ppo",
             {**SYNCHRONOUS_SERVERS, "quorum": 1},

@@ -109,10 +109,11 @@ def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
     if data.epochs > 1:
         why = f"the synchronized schedule uses each data-point of {name} once; use 1, or --schedule asynchronous"
         checks.refuse(config.algorithm, "epochs", why)
-    at_once = sampling.simulators * data.unroll_length
+    at_once = config.rows * data.unroll_length
     if optimizer.batch_size < at_once:
+        players = " x players" * (config.rows > sampling.simulators)
         why = f"one step of the synchronized schedule can complete {at_once} data-points (--simulators x "
-        why += f"--unroll-length); raise it to {at_once}, or use --schedule asynchronous"
+        why += f"--unroll-length{players}); raise it to {at_once}, or use --schedule asynchronous"
         checks.refuse(optimizer, "batch_size", why)
 
 
@@ -195,6 +196,9 @@ def _check_resets(config: TrainConfig) -> None:
         checks.refuse(
             run, "reset_at_checkpoint", "workers that miss a step cannot reset with the others; leave out the quorum"
         )
+    if exchange.asynchronous:
+        why = "with asynchronous updates no run equals another; leave it out"
+        checks.refuse(run, "reset_at_checkpoint", why)
     if not run.checkpoint_every_updates:
         why = "games begin anew with the same updates in every run; say with which: --checkpoint-every-updates"
         checks.refuse(run, "reset_at_checkpoint", why)
@@ -207,8 +211,8 @@ def _check_refresh(config: TrainConfig) -> None:
     if sampling.schedule != "synchronized" or isinstance(config.algorithm.learns_from, FromDataPoints):
         why = "only rollouts of the synchronized schedule can be refreshed; leave it 0"
         checks.refuse(sampling, "refresh_every_steps", why)
-    if not exchange.asynchronous:
-        why = "nothing newer comes before a rollout ends; use --updates asynchronous, or 0"
+    if exchange.exchange != "central_store":
+        why = "nothing newer comes before a rollout ends; use --exchange central_store, or 0"
         checks.refuse(sampling, "refresh_every_steps", why)
 
 

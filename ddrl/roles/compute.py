@@ -43,7 +43,8 @@ class ComputeRoles:
         self.context = context
         threads = threads_for(context.config, assignment.cores)
         self._worker_config = with_threads(context.config, threads)
-        configure_tensorflow(threads.intra_op, threads.inter_op, assignment.gpu)
+        deterministic = context.config.run.deterministic
+        configure_tensorflow(threads.intra_op, threads.inter_op, assignment.gpu, deterministic)
         probe = make_environment(context.config.environment, 1, threads=1, training=False)
         self._shape, self._dtype = probe.observation_shape, probe.observation_dtype
         self.network = network_for(context.config, probe)

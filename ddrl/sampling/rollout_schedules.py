@@ -135,21 +135,29 @@ class RolloutSchedule(GroupSchedule):
             return {}
         rollout = {f"learning.{name}": array.copy() for name, array in self.learning._asdict().items()}
         seen = {} if self._contribution is None else {"seen": self._contribution}
-        return rollout | seen | self._target_state() | {"taken": np.int64(self.minibatches.taken)}
+        return rollout | seen | self._target_state() | {"taken": np.int64(self.minibatches.taken), "cut": self._cut()}
+
+    def _cut(self) -> np.ndarray:
+        """<int64>[5] what the batches of a rollout depend on: another cut has other batches."""
+        cut = self.minibatches
+        return np.array([cut.batch_size, cut.epochs, cut.unroll_length, *self.learning.reward.shape], np.int64)
 
     def _target_state(self) -> dict[str, np.ndarray]:
         if not self.saves_target or self.target is None:
             return {}
         return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
 
-    def _set_learning_state(self, state: dict[str, np.ndarray]) -> None:
-        if "taken" in state:
-            for name, array in part(state, "learning.").items():
-                getattr(self.learning, name)[...] = array
-            self._contribution = state.get("seen")
-            if "target.vector" in state:
-                self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
-            self.minibatches.start(self.learning, self.rollouts, int(state["taken"]))
+    def _set_learning_state(self, state: dict[str, np.ndarray]) -> bool:
+        """Goes on with the rollout that was at hand, if it is cut as before; whether there is one."""
+        if "taken" not in state or not np.array_equal(state.get("cut", self._cut()), self._cut()):
+            return False
+        for name, array in part(state, "learning.").items():
+            getattr(self.learning, name)[...] = array
+        self._contribution = state.get("seen")
+        if "target.vector" in state:
+            self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
+        self.minibatches.start(self.learning, self.rollouts, int(state["taken"]))
+        return True
 
 
 class SynchronizedRollouts(RolloutSchedule):
@@ -271,7 +279,7 @@ class DoubleBuffered(RolloutSchedule):
 
     def _set_state(self, state: dict[str, np.ndarray]) -> bool:
         if "acting.vector" in state:
-            self._set_learning_state(state)
-            self._behind, self._first = state.get("behind"), state.get("first")
+            goes_on = self._set_learning_state(state)
+            self._behind, self._first = (state.get(name) if goes_on else None for name in ("behind", "first"))
             self._fill(Snapshot(int(state["acting.version"]), -1, state["acting.vector"]))
         return True

@@ -149,7 +149,7 @@ class Asynchronous(Schedule):
 
     def get_state(self) -> dict[str, np.ndarray]:
         # Predictors run on meanwhile: environments are not saved, only the counters of the action streams.
-        return {f"actor{i}.draws": actor.get_state()["draws"] for i, actor in enumerate(self.actors)}
+        return {f"actor{i}.draws": actor.draws() for i, actor in enumerate(self.actors)}
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         for i, actor in enumerate(self.actors):

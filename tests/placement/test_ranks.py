@@ -76,7 +76,10 @@ class FakeTensorFlow:
             set_intra_op_parallelism_threads=lambda n: self.calls.append(("intra", n)),
             set_inter_op_parallelism_threads=lambda n: self.calls.append(("inter", n)),
         )
-        growth = SimpleNamespace(set_memory_growth=lambda gpu, on: self.calls.append(("growth", gpu, on)))
+        growth = SimpleNamespace(
+            set_memory_growth=lambda gpu, on: self.calls.append(("growth", gpu, on)),
+            enable_op_determinism=lambda: self.calls.append("determinism"),
+        )
         self.config = SimpleNamespace(
             threading=threading,
             experimental=growth,
@@ -99,6 +102,15 @@ def test_tensorflow_is_told_of_the_gpu_and_the_threads(gpus, mine, calls, monkey
     monkeypatch.setattr(learner, "tf", fake := FakeTensorFlow(gpus))
     learner.configure_tensorflow(4, 2, mine)
     assert fake.calls == calls and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("gpu, told", [("3", True), ("", False)])
+def test_a_deterministic_run_on_a_gpu_has_deterministic_operations(gpu, told, monkeypatch):
+    from ddrl import learner
+
+    monkeypatch.setattr(learner, "tf", fake := FakeTensorFlow(["g"]))
+    learner.configure_tensorflow(1, 1, gpu, deterministic=True)
+    assert ("determinism" in fake.calls) == told
 
 
 def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(monkeypatch, capsys):
@@ -124,7 +136,7 @@ def test_the_gpu_is_chosen_before_tensorflow_is_imported(tmp_path):
         "sys.meta_path.insert(0, Finder())\n"
         "from cluster.roles import Assignment\n"
         "transport = main.LocalTransport(0)\n"
-        "try: main._roles_of_rank(None, transport, (Assignment(0, 'worker', 0, gpu='2'),), False, None)\n"
+        "try: main._roles_of_rank(None, transport, (Assignment(0, 'worker', 0, gpu='2'),), False, None, None)\n"
         "except Stop: pass\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)

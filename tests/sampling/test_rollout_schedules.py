@@ -28,6 +28,27 @@ def make_schedule(kind, groups=2, epochs=1, batch=STEPS * SIZE, shuffle=False, p
     return schedule
 
 
+@pytest.mark.parametrize("kind", [SynchronizedRollouts, DoubleBuffered])
+@pytest.mark.parametrize("other", [{"epochs": 1}, {"batch": STEPS * SIZE // 4}])
+def test_a_rollout_that_is_cut_otherwise_after_a_resume_is_dropped(kind, other):
+    """Its batches are no longer those that were taken; acting goes on with the next one."""
+    settings = {"epochs": 4, "batch": STEPS * SIZE // 2}
+    training = Training(make_schedule(kind, **settings))
+    training.run(7)
+    state = training.schedule.get_state()
+    assert int(state["taken"]) == 7
+    resumed = make_schedule(kind, **settings | other)
+    resumed.set_state(state, reset_seed=2)
+    assert resumed.minibatches.empty
+    again = Training(resumed, training.parameters, training.version)
+    again.run(3)
+    same = make_schedule(kind, **settings)
+    same.set_state(state, reset_seed=2)
+    assert not same.minibatches.empty
+    for schedule in (training.schedule, resumed, same):
+        schedule.stop()
+
+
 def gradient(point, batch):
     """Any function of parameters and data will do; it must depend on all of both."""
     data = float(np.sum(batch.advantage * (1.0 + batch.action)) + batch.return_.sum() * 0.1)
