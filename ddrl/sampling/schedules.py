@@ -101,7 +101,7 @@ class Producer(Protocol):
     def reset(self, seed: int) -> None:
         """Starts new episodes in all environments."""
 
-    def get_state(self) -> dict[str, np.ndarray]:
+    def draws(self) -> np.ndarray:
         """As `Actor`."""
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:

@@ -246,6 +246,8 @@ def test_asynchronous_keeps_its_action_streams_over_a_resume():
     schedule.set_state({}, reset_seed=1)
     schedule.next_batch(lambda: snapshot(0))
     schedule.stop()
+    for actor in schedule.actors:
+        actor.environment.get_state = None  # predictors step it meanwhile
     state = schedule.get_state()
     assert set(state) == {"actor0.draws", "actor1.draws"} and state["actor0.draws"].min() > 0
     other = asynchronous()
