@@ -357,7 +357,7 @@ def test_statistics():
     "options, words",
     (
         ({"capacity": 9}, "--replay-capacity: the part of a shard, 9, must be at least the length of a segment, 10"),
-        ({"capacity": 10**9}, "use more shards"),
+        ({"capacity": 10**9}, "use more --replay-shards"),
         ({"priority_exponent": 1.1}, "--priority-exponent 1.1"),
         ({"eviction_exponent": 0.1}, "--eviction-exponent 0.1"),
         ({"run": -1}, "incarnation -1"),

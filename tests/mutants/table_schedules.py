@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "double-buffered-resume-forgets-the-delay",
         "ddrl/sampling/rollout_schedules.py",
-        'state.get("behind"), state.get("first")',
+        'state.get(name) if goes_on else None for name in ("behind", "first")',
         '0.0 * np.asarray(state.get("behind", 0.0)), state.get("first")',
         ("tests/sampling/test_rollout_schedules.py::test_resume_equals_uninterrupted",),
         "A resumed run takes the gradients that are left of its storage elsewhere.",
