@@ -211,7 +211,7 @@ def _check_refresh(config: TrainConfig) -> None:
     if sampling.schedule != "synchronized" or isinstance(config.algorithm.learns_from, FromDataPoints):
         why = "only rollouts of the synchronized schedule can be refreshed; leave it 0"
         checks.refuse(sampling, "refresh_every_steps", why)
-    if exchange.exchange != "central_store":
+    if not exchange.kind.refreshes:
         why = "nothing newer comes before a rollout ends; use --exchange central_store, or 0"
         checks.refuse(sampling, "refresh_every_steps", why)
 

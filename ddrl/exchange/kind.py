@@ -22,6 +22,7 @@ class Exchange(ABC):
         summary: what it does, for --help.
         has_servers: some ranks do nothing but serve parameters; else every worker's process hosts a server.
         one_host: all workers must be on one host.
+        refreshes: acting can have newer parameters between two gradients.
         local_steps: workers may take steps of their own between two synchronizations.
     """
 
@@ -29,6 +30,7 @@ class Exchange(ABC):
     summary: str
     has_servers = False
     one_host = False
+    refreshes = False
     local_steps = False
 
     def check(self, config: ExchangeConfig) -> None:

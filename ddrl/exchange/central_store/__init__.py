@@ -17,6 +17,7 @@ class CentralStoreExchange(WithoutServers):
     name = "central_store"
     summary = "the workers of one host update parameters in shared memory, each on its own"
     one_host = True
+    refreshes = True
     local_steps = True
     members = "closes no steps"
 
