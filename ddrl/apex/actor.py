@@ -266,7 +266,7 @@ class ActorRole:
         self._failures += own_fault  # as a signal is not
         how = ": ".join([how, *filter(None, [self._failure.get("line")])])
         if self._failures >= FAILURES:
-            line = f"its process failed {FAILURES} times within {LONG_SECONDS / 60:g} minutes each, at last by {how}"
+            line = f"its process failed {FAILURES} times, each within {LONG_SECONDS / 60:g} minutes, at last by {how}"
             text = "\n".join([line, *filter(None, [self._failure.get("text")])])
             self.transport.send([json_blob(self.context.layout.chief, Topic.FAILED, {"text": text, "line": line})])
             self._halt()

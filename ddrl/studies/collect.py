@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import itertools
 from collections import Counter
@@ -14,6 +15,7 @@ from ddrl import rundir
 from ddrl.checks import flag
 from ddrl.errors import UsageError
 from ddrl.reporting.machine import in_words
+from ddrl.reporting.texts import counted
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.html import render, sentence
@@ -41,6 +43,7 @@ def collect(plan: Plan, study: Study) -> None:
         raise UsageError(f"{plan.directory}: no point has finished ({'; '.join(missing)})")
     settings = from_json(type(study.defaults), plan.settings)
     report, runs = study.report(settings, outcomes), runs_table(settings, outcomes)
+    report = dataclasses.replace(report, finding=_with_failures(report.finding, states))
     careful = [*comparable.warnings(outcomes), *missing]
     notes = [*report.notes, _measured_on(plan, outcomes)]
     found = [f"{report.finding}\n"] if report.finding else []
@@ -122,6 +125,13 @@ def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
         "seconds given": measures.given_seconds,
         "stopped early": lambda run: bool(run.result.get("stopped_early")),
     })  # fmt: skip
+
+
+def _with_failures(finding: str, states: Sequence[tuple[Point, State]]) -> str:
+    """Runs that diverge fail: a finding of those that are left says so."""
+    failed = sum(state.status == "failed" for _, state in states)
+    counts = f"{counted(failed, 'run')} that failed {'does' if failed == 1 else 'do'} not count here."
+    return f"{finding} {counts}".strip() if failed else finding
 
 
 def _missing(states: Sequence[tuple[Point, State]]) -> list[str]:

@@ -277,7 +277,7 @@ def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
             role.child.receive = lambda: None
     (blob,) = world.reported[Topic.FAILED]
     text = json.loads(blob.data)["text"]
-    assert text == "its process failed 5 times within 10 minutes each, at last by exit status 2"
+    assert text == "its process failed 5 times, each within 10 minutes, at last by exit status 2"
     assert role.child is None
 
 

@@ -197,6 +197,7 @@ def test_collecting_reports_what_has_finished_and_names_the_rest(tmp_path, capsy
         "failed: size1-seed2: broke",
         "not finished: 1 interrupted, 1 waiting",
         "made up",
+        "1 run that failed does not count here.",
         "1 of 4 points",
     ):
         assert text in said
