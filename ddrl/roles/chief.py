@@ -228,10 +228,10 @@ class ChiefRole:
             made = self.coordinator.version == self.start.version and self.budget.last_update(self.start.version)
             budget = f"the budget of {counted(self.context.config.run.max_updates, 'update')} is used up"
             self.stop("finished", budget, flags=Flag.PUBLISH if made else Flag.CHECKPOINT | Flag.PUBLISH)
-            if made:  # by an earlier part of the run, whose checkpoint there is: no update is left to be made
-                self._command()
-            else:
+            if not made:
                 self._stop_deadline = math.inf  # the last update is still to be made
+            elif self.phase is Phase.STOPPING:  # an earlier part of the run made it, and its checkpoint
+                self._command()
             return
         if self.budget.checkpoint_due(version, time.monotonic()) and self.saver.gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)

@@ -34,10 +34,12 @@ def test_max_updates_ends_with_checkpoint_and_evaluation(play):
     }
 
 
-def test_a_run_that_has_its_updates_makes_no_more_when_it_is_resumed(play):
-    job = play(version=2, resumed=True, run={"max_updates": 2})
+@pytest.mark.parametrize("updates", ["synchronous", "asynchronous"])
+def test_a_run_that_has_its_updates_makes_no_more_when_it_is_resumed(play, updates):
+    job = play(version=2, resumed=True, run={"max_updates": 2}, exchange={"updates": updates})
     job.chief.advance()
-    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND and job.have() is None, "no step was closed"
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND and job.chief.coordinator.version == 2
+    assert updates == "asynchronous" or job.have() is None, "no step was closed"
     assert job.files() == [], "its checkpoint is there already"
     job.result(2, mean=3.0)
     job.chief.advance()
