@@ -114,7 +114,11 @@ REFUSED = [
     (EvaluationConfig, {"target_score": 3.0, "evaluator": False}, "--target-score 3.0: only an evaluator"),
     (EvaluationConfig, {"stop_at_target": False}, "--stop-at-target False: there is no --target-score"),
     (EvaluationConfig, {"target_score": 3.0, "eval_time_share": 0.0}, "--target-score 3.0: with --eval-time-share 0"),
-    (EvaluationConfig, {"target_score": 3.0, "eval_agent_steps": 9}, "--target-score 3.0: of a budget of"),
+    (
+        EvaluationConfig,
+        {"target_score": 3.0, "eval_agent_steps": 9},
+        "--target-score 3.0: --eval-agent-steps scores only",
+    ),
     (RunConfig, {"minutes": -1.0}, "--minutes -1.0"),
     (RunConfig, {"minutes": math.inf}, "--minutes inf"),
     (RunConfig, {"agent_steps": -1}, "--agent-steps -1"),

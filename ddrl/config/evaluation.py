@@ -73,7 +73,7 @@ class EvaluationConfig:
                 )
             if self.eval_agent_steps:
                 why = (
-                    "of a budget of --eval-agent-steps short games alone are scored, which tell too little; use 0 of it"
+                    "--eval-agent-steps scores only games that end in time, mostly short ones; leave out one of the two"
                 )
                 checks.refuse(self, "target_score", why)
 
