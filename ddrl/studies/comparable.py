@@ -8,6 +8,8 @@ from typing import Any
 
 from ddrl import rundir
 from ddrl.reporting.machine import in_words
+from ddrl.reporting.metrics import complete
+from ddrl.studies.measures import evaluations
 from ddrl.studies.points import Outcome
 from ddrl.studies.provenance import machine_of, rules_text, stamps, versions_of
 
@@ -19,7 +21,8 @@ NAMED = 3  # points or settings that are named, of many
 def warnings(outcomes: Sequence[Outcome]) -> list[str]:
     """What makes points hard to compare, a line each."""
     said = [
-        *_machines(outcomes), *_versions(outcomes), *_protocols(outcomes), *_unplanned(outcomes), *_empty(outcomes)
+        *_machines(outcomes), *_versions(outcomes), *_protocols(outcomes), *_unplanned(outcomes), *_empty(outcomes),
+        *_cut_off(outcomes),
     ]  # fmt: skip
     return [f"careful: {line}" for line in said]
 
@@ -88,6 +91,14 @@ def _empty(outcomes: Sequence[Outcome]) -> list[str]:
     """Runs that finished, and whose metrics are lost."""
     lost = [o.point.name for o in outcomes if not o.records and (o.path / rundir.CONFIG).exists()]
     return [f"finished, but {rundir.METRICS} has no readable records: {_some(lost)}"] if lost else []
+
+
+def _cut_off(outcomes: Sequence[Outcome]) -> list[str]:
+    """Runs whose last evaluation had no time for all games, where one before it had: that one is their last score."""
+    played = [(one.point.name, [record for record in evaluations(one) if "games" in record]) for one in outcomes]
+    older = [name for name, records in played if complete(records) and not complete(records[-1:])]
+    why = "the last evaluation had no time for all games, so that an earlier one gives the last score"
+    return [f"{why}: {_some(older)}"] if older else []
 
 
 def _which(points: Mapping[str, list[str]]) -> str:

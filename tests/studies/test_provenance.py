@@ -187,6 +187,17 @@ def test_points_of_different_machines_are_told(tmp_path):
     assert line.startswith("careful: points of different machines") and "AMD EPYC, 2 cores (0, 1); Intel Xeon" in line
 
 
+def test_a_last_score_that_is_of_an_earlier_evaluation_is_told(tmp_path):
+    whole = {"kind": "evaluation", "mean": 1.0, "games": 20, "of_games": 20, "timed_out": 0, "wall_seconds": 1.0}
+    cut = whole | {"games": 7, "timed_out": 13, "wall_seconds": 2.0}
+    runs = {"a": [whole], "b": [whole, cut], "c": [cut], "d": [cut, whole]}
+    outcomes = [outcome({"n": name}, records, None, tmp_path / name) for name, records in runs.items()]
+    (line,) = comparable.warnings(outcomes)
+    assert line == (
+        "careful: the last evaluation had no time for all games, so that an earlier one gives the last score: b"
+    )
+
+
 def test_a_damaged_machine_file_is_unknown(tmp_path):
     (tmp_path / MACHINE).write_text("[1]")
     assert provenance.machine_of(tmp_path) == {} and provenance.hardware([{}])["processor"] == "unknown"
