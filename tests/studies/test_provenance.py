@@ -198,6 +198,17 @@ def test_a_last_score_that_is_of_an_earlier_evaluation_is_told(tmp_path):
     )
 
 
+def test_versions_of_the_rivals_environment_are_compared_with_each_other_alone(tmp_path):
+    rivals = [{}, {"torch": "2.1", "gymnasium": "1.0"}, {"torch": "2.2", "gymnasium": "1.0"}]
+    outcomes = [
+        outcome({"n": i}, [{"kind": "train"}], None, tmp_path / f"{i}")._replace(result={"peer": rival})
+        for i, rival in enumerate(rivals)
+    ]
+    assert comparable.warnings(outcomes) == [
+        "careful: points of different versions of torch of the rival: 2.1 (1); 2.2 (2)"
+    ]
+
+
 def test_a_damaged_machine_file_is_unknown(tmp_path):
     (tmp_path / MACHINE).write_text("[1]")
     assert provenance.machine_of(tmp_path) == {} and provenance.hardware([{}])["processor"] == "unknown"
