@@ -91,6 +91,18 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             "--reset in-pause: ba3c has no rollouts to reset between; use at-once or swap",
         ),
         ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is in progress"),
+        (
+            "hts-ppo",
+            {
+                "game": "football/academy_3_vs_1_with_keeper",
+                "football_players": 3,
+                "groups": 2,
+                "simulators": 4,
+                "predictors": 1,
+                "predict_batch": 2,
+            },
+            "--predict-batch 2: predictors take whole groups, here of 6 observations",
+        ),
         ("a3c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: with asynchronous updates no run equals"),
         (
             "a2c",

@@ -165,6 +165,10 @@ def _check_double_buffered(config: TrainConfig) -> None:
 
 
 def _whole_groups(config: TrainConfig) -> None:
+    group = config.rows // config.sampling.groups
+    if config.sampling.predictors and 0 < config.sampling.predict_batch < group:
+        why = f"predictors take whole groups, here of {group} observations, one of each player; 0 takes all"
+        checks.refuse(config.sampling, "predict_batch", why)
     if config.sampling.predict_batch and not config.sampling.predictors:
         name = config.algorithm.name
         why = f"{name} steps whole groups; use more --groups for smaller queries, --predictors for larger ones"
