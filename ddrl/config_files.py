@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from ddrl.command_line import Option, item_of, meant_by, value_of, words_of
 from ddrl.errors import UsageError, read_as
@@ -38,10 +38,12 @@ RESERVED = (
 
 
 class Entry(NamedTuple):
-    """A setting in a file: the text of its value or of each value of a list, and its line, from 1."""
+    """A setting in a file: the text of its value or of each value of a list, its line, from 1, and whether it is
+    blank."""
 
     value: str | list[str]
     line: int
+    null: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +55,8 @@ class ConfigFile:
 
     def text(self, name: str) -> str | None:
         """The value of a setting that is a single one."""
-        value = self.entries[name].value if name in self.entries else None
-        return value if isinstance(value, str) else None
+        entry = self.entries.get(name)
+        return entry.value if entry is not None and isinstance(entry.value, str) and not entry.null else None
 
     def texts(self, name: str) -> list[str]:
         """The values of a setting that is a list, or a single one."""
@@ -98,6 +100,8 @@ class ConfigFile:
         if (kind is None) != isinstance(entry.value, str):
             wanted = "a list, such as [256, 256]" if kind else "a single value, not a list or a group"
             raise UsageError(f"{self.place(option.name)}: it takes {wanted}")
+        if entry.null and type(None) not in get_args(option.hint):
+            raise UsageError(f"{self.place(option.name)}: it has no value; write one, or leave the line out")
         try:
             if isinstance(entry.value, str):
                 value = value_of(option.hint, entry.value)
@@ -189,7 +193,8 @@ def _yaml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
         if any(not isinstance(item, yaml.ScalarNode) for item in items):
             raise UsageError(f"{path}, line {line}: {key.value}: it holds a group; write settings one below another")
         values = ["None" if item.tag == TAGS[4] else item.value for item in items]
-        yield key.value, Entry(values if isinstance(node, yaml.SequenceNode) else values[0], line)
+        many = isinstance(node, yaml.SequenceNode)
+        yield key.value, Entry(values if many else values[0], line, not many and node.tag == TAGS[4])
 
 
 def _check_tag(path: str, node: Any, name: str = "") -> None:

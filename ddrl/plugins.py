@@ -265,7 +265,7 @@ def _load(plugin: str) -> str:
         raise UsageError(f"plugin {plugin}: {error}") from error
     except (Exception, SystemExit) as error:  # whatever it raises, it is the plugin that fails
         _forget(before)
-        raise UsageError(f"plugin {plugin} cannot be imported: {in_one_line(error)}{_place(error)}") from error
+        raise UsageError(f"plugin {plugin} cannot be imported: {in_one_line(error)}{_place(error, plugin)}") from error
     if _registered() == before and not any(registry.of_module(module) for registry in REGISTRIES):
         raise UsageError(
             f"plugin {plugin} registers nothing: have it call ddrl.register_algorithm, register_network, "
@@ -364,12 +364,14 @@ def package_of(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "a package without a name"
 
 
-def _place(error: BaseException) -> str:
-    """Where it was raised; a SyntaxError says so itself."""
+def _place(error: BaseException, plugin: str) -> str:
+    """The last line of the plugin's own file on the way to where it was raised; a SyntaxError says so itself."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SyntaxError) or not frames:
         return ""
-    return f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
+    own = [frame for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(plugin)]
+    frame = (own or frames)[-1]
+    return f" ({os.path.basename(frame.filename)}, line {frame.lineno})"
 
 
 def _caller() -> Origin:

@@ -160,6 +160,16 @@ def test_a_file_names_plugins(written, tmp_path):
     assert "plugins:" not in text and parse("--config", written(text)).config == config
 
 
+def test_a_blank_value_is_none_where_there_is_one_and_else_refused(written):
+    blank = parse("ppo", "--preset", "smoke", "--config", written("target-score:\n"))
+    assert blank.config.evaluation.target_score is None
+    assert parse("ppo", "--config", written('game: "null"\n')).config.environment.game == "null"
+    for text in ("run-dir:\n", "seed: 1\nrun-dir: null\n"):
+        line = text.count("\n")
+        with pytest.raises(UsageError, match=rf"settings.yaml, line {line}: run-dir: it has no value; write one, or"):
+            parse("ppo", "--config", written(text))
+
+
 def test_an_empty_file_says_nothing(written):
     assert parse("ppo", "--config", written("# nothing\n")).config == parse("ppo").config
 

@@ -98,6 +98,10 @@ def test_the_command_lists_what_there_is_and_from_where():
 ODD = {
     "nothing.py": ("x = 1\n", "plugin .*nothing.py registers nothing: have it call ddrl.register_algorithm"),
     "broken.py": ("def f(:\n", r"plugin .*broken.py cannot be imported: SyntaxError: .*broken.py, line 1"),
+    "mutable.py": (
+        "import dataclasses\n\n@dataclasses.dataclass\nclass Settings:\n    layers: list = []\n",
+        r"cannot be imported: ValueError: mutable default .* \(mutable.py, line [34]\)",
+    ),
     "fails.py": ("\n\n1 / 0\n", r"cannot be imported: ZeroDivisionError: division by zero \(fails.py, line 3\)"),
     "leaves.py": ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3"),
     "needs.py": ("import no_such_thing\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),

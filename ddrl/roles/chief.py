@@ -268,7 +268,7 @@ class ChiefRole:
         phases = take_phases()
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
         self._event("started", f"first update after {sum(phases.values()):.1f} s: {parts}", seconds=phases)
-        self.time_left.first_update(time.monotonic() - self._began)
+        self.time_left.first_update(time.monotonic() - self._began, self.collector.agent_steps)
         self._event("phase", plan(self.context.config), **self._now())
 
     def _on_flags(self, closed: Closed) -> None:

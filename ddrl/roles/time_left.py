@@ -30,9 +30,9 @@ class TimeLeft:
         self._final_start = self._final_limit = 0.0
         self._final_over = 0
 
-    def first_update(self, seconds: float) -> None:
-        """Learning begins; what went before says nothing of its rate."""
-        self._phase, self._first = TRAINING, (seconds, *self._first[1:])
+    def first_update(self, seconds: float, agent_steps: int) -> None:
+        """Learning begins; what went before, such as filling a replay, says nothing of its rate."""
+        self._phase, self._first = TRAINING, (seconds, self._first[1], agent_steps)
 
     def training_over(self, seconds: float, evaluates: bool) -> None:
         """The last checkpoint and, perhaps, the final evaluation follow."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.reporting.metrics import complete, first_online, whole
+from ddrl.reporting.metrics import complete, first_online, while_training, whole
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
@@ -84,7 +84,8 @@ def reaching(evaluations: Records, score: float, policies: int = 1) -> Mapping[s
 
 
 def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> float | None:
-    """Mean of a rate after a warm-up, without the last interval, which also covers the end; None of less than two.
+    """Mean of a rate of training after a warm-up, without its last interval, which also covers the end, nor the final
+    evaluation; None of less than two.
 
     Agent steps are told by their totals. Of other rates such as `datapoints_per_s` each `train` record tells that since
     the one before, and counts for as long.
@@ -93,7 +94,7 @@ def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> floa
         warm_up_seconds: of wall time, in which simulators start together, queues fill and functions are traced.
     """
     total = name.removesuffix("_per_s") if name == AGENT_STEPS else name
-    told = [record for record in records if record["kind"] == "train" and total in record]
+    told = [record for record in while_training(list(records)) if total in record]
     later = [record for record in told[:-1] if record["wall_seconds"] >= warm_up_seconds]
     seconds = np.diff([record["wall_seconds"] for record in later])
     if len(later) < 2 or seconds.sum() <= 0:

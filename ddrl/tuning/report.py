@@ -116,10 +116,11 @@ def _page(
     usual = by_name(plan.base)
     found = by_name(settings_of(plan.base, space, best.values))
     names = [dimension.name for dimension in space]
+    ranges = dict(zip(names, (text.split("=", 1)[1] for text in plan.texts), strict=True))
     settings = table("Best settings", names, {
         "setting": str, "best": lambda name: _shown(found[name]),
         "preset and options": lambda name: _shown(usual[name]),
-        "searched": lambda name: next(text for text in plan.texts if name in text.replace("_", "-")).split("=", 1)[1],
+        "searched": lambda name: ranges[name],
     })  # fmt: skip
     here = machine.describe()
     again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # continues; with --collect, makes only this page"

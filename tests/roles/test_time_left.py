@@ -28,7 +28,7 @@ def time_left(version=0, steps_before=0, **options):
 def test_minutes_of_training_with_all_that_follows():
     left = time_left(minutes=10.0)
     assert left.now(20.0, 0, 0) == {"phase": STARTING, "seconds_left": 580.0 + 48.0 + DRAWING}
-    left.first_update(20.0)
+    left.first_update(20.0, 0)
     assert left.now(120.0, 5, 50) == {"phase": TRAINING, "seconds_left": 480.0 + 48.0 + DRAWING}
     left.training_over(600.0, evaluates=True)
     assert left.now(603.0, 9, 90) == {"phase": TRAINING, "seconds_left": 48.0 + DRAWING}, "the last checkpoint"
@@ -56,8 +56,14 @@ def test_who_stops_a_run_waits_for_no_evaluation():
 )
 def test_other_budgets_by_the_rate_since_the_first_update(budget, at, seconds):
     left = time_left(10, 500, **{"minutes": 0.0, "video": False} | budget, evaluation={"final_evaluation_minutes": 0.0})
-    left.first_update(10.0)
+    left.first_update(10.0, 500)
     assert left.now(110.0, *at)["seconds_left"] == seconds + drawing_seconds(False)
+
+
+def test_filling_a_replay_says_nothing_of_the_rate_of_learning():
+    left = time_left(minutes=0.0, agent_steps=2000, video=False, evaluation={"final_evaluation_minutes": 0.0})
+    left.first_update(10.0, 900)
+    assert left.now(110.0, 7, 1000)["seconds_left"] == 1000.0 + drawing_seconds(False)
 
 
 def test_nothing_is_said_without_a_budget_or_a_rate():

@@ -111,6 +111,12 @@ def test_the_rate_leaves_out_the_warm_up_and_the_end():
     assert rate_per_second([], AGENT_STEPS, 0.0) is None
 
 
+def test_the_rate_is_that_of_training_without_the_final_evaluation():
+    lines = [train(5 * i, 500 * i) | {"update": i} for i in range(1, 13)]
+    lines += [train(60 + 5 * i, 6_000) | {"update": 12} for i in range(1, 5)]
+    assert rate_per_second(lines, AGENT_STEPS, 10.0) == pytest.approx(100.0)
+
+
 def test_the_bootstrap_is_that_of_a_slow_reference():
     values, random = [1.0, 2.0, 4.0, 8.0, 16.0], np.random.default_rng(0)
     means = sorted(np.mean([values[i] for i in row]) for row in random.integers(5, size=(2000, 5)))
