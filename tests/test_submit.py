@@ -177,6 +177,10 @@ CASES = {
     ),
     "memory of one host": (["submit", "train", "a3c", "--preset", "smoke", "--nodes", "2"], "--nodes 2: --exchange"),
     "no time": ([*SMOKE, "--time", "soon"], "--time soon: write it as Slurm does"),
+    "fewer minutes than the budget": (
+        [*SMOKE, "--minutes", "60", "--time", "30"],
+        "--minutes 60.0: jobs of 30 minutes, warned 120 s before their end, never use them up; use a longer --time",
+    ),
     "too little time": ([*SMOKE, "--minutes", "9", "--time", "3"], "the first checkpoint is due after 5"),
     "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be between 1 and"),
     "no quote": ([*SMOKE, "--sbatch-options=--comment='x"], "--sbatch-options --comment='x: No closing quotation"),
@@ -285,6 +289,7 @@ def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):
         queues.QueuedJob("14", "PENDING", "0:00", "2:00", "Resources", "/x.sh"),
         queues.QueuedJob("99", "RUNNING", "0:00", "2:00", "None", "/x.sh"),
         queues.QueuedJob("15", "RUNNING", "0:00", "2:00", "None", f"{elsewhere}/job.sbatch"),
+        queues.QueuedJob("16", "RUNNING", "0:00", "2:00", "None", "/another/project/job.sbatch"),
     ]
     monkeypatch.setattr("ddrl.commands.status.queue", lambda: jobs)
     status, out, _ = ddrl("status")

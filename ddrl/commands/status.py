@@ -59,7 +59,10 @@ def main(argv: Sequence[str]) -> int:
     named = [known(name) for name in arguments.directories]
     jobs = queue() if has_queue() or not named else []
     runs = sites.read(sites.find(arguments.site)).runs
-    directories = named or list(dict.fromkeys([*found(runs), *(job.directory for job in jobs if job.directory)]))
+    theirs = [
+        job.directory for job in jobs if job.directory and (job.directory / JOBS).is_file()
+    ]  # not other projects'
+    directories = named or list(dict.fromkeys([*found(runs), *theirs]))
     working: list[tuple[Path, list[QueuedJob]]] = []
     ended: list[tuple[Path, list[QueuedJob]]] = []
     for directory in directories:

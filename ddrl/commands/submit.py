@@ -26,7 +26,17 @@ from ddrl.reporting.texts import counted
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import queue
 from ddrl.slurm.records import JobRecord, note, noted
-from ddrl.slurm.script import COMMON, SCRIPT, has_memory, minutes_for, output_in, own_venv, script_of, words_of
+from ddrl.slurm.script import (
+    COMMON,
+    SCRIPT,
+    WARNING_SECONDS,
+    has_memory,
+    minutes_for,
+    output_in,
+    own_venv,
+    script_of,
+    words_of,
+)
 from ddrl.slurm.submission import require_sbatch, submit
 from ddrl.slurm.text import as_typed, printable
 from ddrl.types import Machine
@@ -139,6 +149,14 @@ def write_site(argv: Sequence[str]) -> int:
     return 0
 
 
+def _check_minutes(config: TrainConfig, seconds: float) -> None:
+    """A job that is put back begins its minutes anew: where none uses them up, there would be one after the other."""
+    if config.run.minutes and 60.0 * config.run.minutes > seconds - WARNING_SECONDS:
+        why = f"jobs of {seconds / 60:g} minutes, warned {WARNING_SECONDS} s before their end, never use them up"
+        remedy = "use a longer --time, or --minutes 0 and --agent-steps or --max-updates, which count over all jobs"
+        checks.refuse(config.run, "minutes", f"{why}; {remedy}")
+
+
 def submit_train(argv: Sequence[str]) -> int:
     """Submits one run; returns the exit status."""
     job, words = command_line.read_known(JobArguments, argv, "ddrl submit train", JobArguments(), others=True)
@@ -150,6 +168,7 @@ def submit_train(argv: Sequence[str]) -> int:
     place_ranks(config, [Seat()] * config.ranks)
     if job.seconds is not None:
         check_time(config, {JOB_END: str(job.seconds)}, now=0.0)
+        _check_minutes(config, job.seconds)
     given = shlex.join(["ddrl", "submit", "train", *argv])
     body = body_of(config, directory, words)
     text = script_of(sbatch_options(config, job, directory, site, more), body, site, given, more)

@@ -116,9 +116,9 @@ def outcome_of(point: Point, path: Path) -> Outcome:
 
 
 def note_failure(path: Path, message: str) -> None:
-    """Writes why a point failed where its run did not do so itself."""
+    """Writes why a point failed where its run did not do so itself, and where no other process runs it or has."""
     path.mkdir(parents=True, exist_ok=True)
-    if state_of(path).status != "failed":
+    if state_of(path).status not in ("failed", "running", "finished"):
         rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message})
 
 

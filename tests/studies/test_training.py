@@ -9,7 +9,7 @@ import pytest
 from ddrl import rundir
 from ddrl.algorithms import preset
 from ddrl.reporting.metrics import read_metrics
-from ddrl.studies import training
+from ddrl.studies import points, training
 from ddrl.studies.points import Point, note_failure, state_of
 from ddrl.studies.training import settings_in, train_point
 from ddrl.types import Machine
@@ -17,6 +17,14 @@ from ddrl.types import Machine
 CONFIG = preset("smoke", None, Machine(2, 1 << 40), "a2c").changed(
     run={"minutes": 0.0, "max_updates": 30, "video": False}, evaluation={"evaluator": False}
 )
+
+
+@pytest.mark.parametrize("status", ["finished", "running"])
+def test_a_failure_is_not_noted_in_the_run_of_another_process_or_one_that_has_finished(tmp_path, monkeypatch, status):
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
+    monkeypatch.setattr(points, "state_of", lambda path: points.State(status))
+    note_failure(tmp_path, "is being trained by another process")
+    assert rundir.read_json(tmp_path / rundir.RESULT) == {"status": "finished"}
 
 
 @pytest.mark.timeout(120)
