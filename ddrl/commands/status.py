@@ -59,10 +59,9 @@ def main(argv: Sequence[str]) -> int:
     named = [known(name) for name in arguments.directories]
     jobs = queue() if has_queue() or not named else []
     runs = sites.read(sites.find(arguments.site)).runs
-    theirs = [
-        job.directory for job in jobs if job.directory and (job.directory / JOBS).is_file()
-    ]  # not other projects'
-    directories = named or list(dict.fromkeys([*found(runs), *theirs]))
+    # A script of another project may have the name of ours; it has left no notes.
+    queued = [job.directory for job in jobs if job.directory and (job.directory / JOBS).is_file()]
+    directories = named or list(dict.fromkeys([*found(runs), *queued]))
     working: list[tuple[Path, list[QueuedJob]]] = []
     ended: list[tuple[Path, list[QueuedJob]]] = []
     for directory in directories:
