@@ -138,12 +138,13 @@ LAPTOP_BY_GAME: dict[str, dict[str, dict[str, Any]]] = {
     "space_invaders": {
         "algorithm": {
             "epochs": 4, "pool_batches": 4, "clip_range": 0.1, "importance_clip": 0.0, "normalize_advantages": True,
-            "entropy_cost_schedule": "linear", "entropy_cost_start": 0.1, "entropy_cost_start_share": 0.125,
+            "entropy_cost_schedule": "linear", "entropy_cost_start": 0.1, "entropy_cost_start_share": 0.0833,
             "reward_scale": 0.05, "reward_clip": 4.0, "discount": 0.995, "discount_start": 0.99,
+            "discount_start_share": 0.333,  # 2 million agent steps, and half a million of the entropy cost
         },
         "optimizer": {
             "learning_rate": 4e-4, "learning_rate_schedule": "linear",
-            "learning_rate_agent_steps": 4_000_000,  # within an hour on two cores
+            "learning_rate_agent_steps": 6_000_000,  # what two fast cores make in an hour
         },
         "evaluation": {"eval_actions": "drawn", "eval_epsilon": 0.0},
     },

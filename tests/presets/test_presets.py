@@ -61,9 +61,10 @@ def test_other_games_of_mujoco_have_the_settings_of_the_paper_and_cleanrl():
             "SpaceInvaders",
             {
                 "epochs": 4, "pool_batches": 4, "clip_range": 0.1, "importance_clip": 0.0, "normalize_advantages": True,
-                "entropy_cost_schedule": "linear", "entropy_cost_start": 0.1, "entropy_cost_start_share": 0.125,
+                "entropy_cost_schedule": "linear", "entropy_cost_start": 0.1, "entropy_cost_start_share": 0.0833,
                 "reward_scale": 0.05, "reward_clip": 4.0, "discount": 0.995, "discount_start": 0.99, "batch_size": 128,
-                "learning_rate": 4e-4, "learning_rate_schedule": "linear", "learning_rate_agent_steps": 4_000_000,
+                "discount_start_share": 0.333,
+                "learning_rate": 4e-4, "learning_rate_schedule": "linear", "learning_rate_agent_steps": 6_000_000,
                 "eval_actions": "drawn", "eval_epsilon": 0.0,
             },
         ),
