@@ -155,6 +155,14 @@ def test_failed_trials_are_told_and_count(fake, tmp_path, capsys):
     assert f"trial {failed[0].number} failed: it broke" in (tmp_path / "report.html").read_text()
 
 
+def test_each_setting_of_the_report_has_its_own_range(fake, tmp_path):
+    """Though the name of one is a part of the other's."""
+    space = ("--space", "entropy-cost-start=choice(0.5,0.6)", "entropy-cost=choice(0.01,0.02)")
+    assert tune(tmp_path, "ba3c", *BASE, *space, "--trials", "1") == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("choice(0.5,0.6)") == page.count("choice(0.01,0.02)")
+
+
 def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
     words = ("ba3c", *BASE, "--space", "batch-size=choice(64)", "--trials", "2")
     assert tune(tmp_path, *words) == 2
