@@ -93,6 +93,11 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is in progress"),
         (
             "hts-ppo",
+            {"groups": 2, "simulators": 4, "predictors": 1, "predict_batch": 1},
+            "--predict-batch 1: predictors take whole groups, here of 2 observations",
+        ),
+        (
+            "hts-ppo",
             {
                 "game": "football/academy_3_vs_1_with_keeper",
                 "football_players": 3,

@@ -197,11 +197,7 @@ class SamplingConfig:
                 self, "simulators", f"must be a multiple of --groups {self.groups}: all groups have the same size"
             )
         group = self.simulators // self.groups
-        if self.predictors:
-            if self.predict_batch and self.predict_batch < group:
-                why = f"predictors take whole groups, here of {group} simulators; 0 takes all simulators"
-                checks.refuse(self, "predict_batch", why)
-        else:
+        if not self.predictors:  # these take whole groups, of all players: see the validation
             why = "a group has no more simulators than that, so a larger batch would wait forever"
             checks.between(self, 0, group, "predict_batch", why=why)
 

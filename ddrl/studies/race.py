@@ -215,14 +215,16 @@ def _median(times: TimeToScore) -> float:
 
 
 def _caution(first: TimeToScore, others: Sequence[TimeToScore]) -> str:
-    """What a ratio of medians does not say: that runs are few, or that some of the slower system were faster."""
+    """What a ratio of medians does not say: runs are few, or some of the slower system were faster, or may be."""
     runs = min(times.count for times in (first, *others))
     if runs < FEW:
         some = "one run says" if runs == 1 else f"{counted(runs, 'run')} say"
         return f"; {some} little about chance"
     slowest = np.inf if first.missed else max(first.reached)
-    fastest = min(value for times in others for value in (*times.reached, *[times.limit] * bool(times.missed)))
-    return "" if slowest < fastest else "; some runs of the slower one were faster than some of the other"
+    if slowest >= min((seconds for times in others for seconds in times.reached), default=np.inf):
+        return "; some runs of the slower one were faster than some of the other"
+    given = min((times.limit for times in others if times.missed), default=np.inf)
+    return "; some runs of the slower one had less time than some of the other took" if slowest >= given else ""
 
 
 def run_point(point: Point, path: Path) -> None:

@@ -87,6 +87,10 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
         "pong: ddrl ba3c reaches 18 after 5.0 min (median), and not SB3 dqn within 180.0 min, 36.0 times as long; "
         "SB3 a2c not run yet"
     )
+    cut = [outcome("ddrl", "ba3c", seed, minutes) for seed, minutes in enumerate((4, 5, 30))]
+    cut += [outcome("SB3", "dqn", seed, 20, score=3.0) for seed in range(3)]
+    less = "some runs of the slower one had less time than some of the other took"
+    assert less in settings().report(cut).notes[0], "whether they would have been faster is not known"
     stopped = [outcome("ddrl", "ba3c", 1, 5), outcome("SB3", "dqn", 1, 3, score=3.0)]
     assert "and not SB3 dqn within 3.0 min; one run says little" in settings().report(stopped).notes[0]
     lost = [outcome("ddrl", "ppo", 1, 180, score=3.0), outcome("SB3", "a2c", 1, 20)]
