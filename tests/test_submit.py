@@ -243,6 +243,78 @@ def test_ranks_are_shared_by_the_options(here, words, shares):
         assert done.stderr.count("\n") == 1
 
 
+FAKES = """\
+PATH=$HOME/bin:$PATH SLURM_JOB_NUM_NODES=1
+scontrol() { echo "scontrol $*"; }
+srun() { shift 3; "$@"; }
+sleep() { [[ $1 == 60 ]] || command sleep "$1" >/dev/null 2>&1; }
+nodes_answer() { :; }
+"""
+"""What job.sh needs of Slurm; `srun` starts one process. The script goes on after it was put back into the queue."""
+
+
+def trained(here, ranks: str, program: str) -> subprocess.CompletedProcess:
+    """A job that trains in the directory `run`, where `ranks` is what ddrl does, and `program` what comes before."""
+    ddrl = here / "bin" / "ddrl"
+    ddrl.parent.mkdir()
+    ddrl.write_text(f"#!/bin/bash\n{ranks}\n")
+    ddrl.chmod(0o755)
+    return in_job(here, f'{FAKES}{program}\ntrain "$HOME/run" 1')
+
+
+DIES_ONCE = """\
+echo "a rank begins, of a job that ends at ${{SLURM_JOB_END_TIME:-a time that is not told}}"
+[[ -e $HOME/died ]] || {{ touch "$HOME/died"; exit {status}; }}
+echo '{{"status": "stopped"}}' >"$HOME/run/result.json"
+"""
+
+
+def test_a_start_after_a_death_is_not_asked_for_the_time_of_a_checkpoint(here):
+    done = trained(here, DIES_ONCE.format(status=9), "RESTARTS=1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "a rank begins, of a job that ends at 1",
+        "ddrl ended with status 9: it starts again, from the last checkpoint if there is one",
+        "a rank begins, of a job that ends at a time that is not told",
+    ]
+
+
+@pytest.mark.parametrize("status", [0, 9])
+def test_the_result_of_an_earlier_job_is_not_that_of_a_start_that_did_not_begin(here, status):
+    result = here / "run" / rundir.RESULT
+    result.parent.mkdir()
+    result.write_text('{"status": "finished"}')
+    os.utime(result, (1, 1))
+    done = trained(here, DIES_ONCE.format(status=status), "RESTARTS=1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("a rank begins") == 2 and "stopped" in result.read_text()
+
+
+WARNED = {
+    "nothing has begun": ("kill -USR1 $$", 0),
+    "nodes are checked": ("srun() { kill -USR1 $$; echo 'n1: ddrl 1.0'; }; check_nodes", 0),
+    "a rank has died": ("nodes_answer() { kill -USR1 $$; }", 1),
+    "a node is gone": ("nodes_answer() { kill -USR1 $$; return 1; }", 1),
+    "Slurm is waited for": ("nodes_answer() { (command sleep 1; kill -USR1 $$) >/dev/null 2>&1 & return 1; }", 1),
+}
+"""While job.sh does something else than to wait for ranks -> how it is warned, and how many starts there were."""
+
+
+@pytest.mark.parametrize("when", WARNED)
+def test_a_warning_that_comes_before_or_between_starts_puts_the_job_back(here, when):
+    warning, starts = WARNED[when]
+    done = trained(here, "echo a rank begins; exit 9", f"REQUEUE=yes RESTARTS=3\n{warning}")
+    assert done.returncode == (9 if starts else 1), done.stderr
+    lines = done.stdout.splitlines()
+    assert (lines.count("a rank begins"), lines.count("scontrol requeue 1")) == (starts, 1)
+    assert "starts again" not in done.stdout and done.stderr.count("ddrl: ") == 0
+
+
+def test_a_task_that_is_warned_before_it_begins_goes_back(here):
+    done = in_job(here, f"{FAKES}kill -USR1 $$; task env sleep 20")
+    assert done.stdout == "scontrol requeue 1\n" and done.returncode == 143, done.stderr
+
+
 # status and logs ------------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +346,18 @@ def test_status_of_runs_studies_and_searches(here, ddrl):
         ["no job", "1 of 3 points finished, 1 failed", "study"],
     ]
     assert ESCAPE not in out
+
+
+def test_a_job_that_never_began_has_not_ended_as_the_one_before_it_did(here, ddrl):
+    run = a_run(here / "run", [TRAIN], {"status": "failed", "message": "of another job"})
+    note(run, JobRecord("12", run / "slurm-12.out"))
+    os.utime(run / "slurm-jobs.tsv", (1, 1))
+    assert "12   failed" in ddrl("status", "run")[1]
+    note(run, JobRecord("13", run / "slurm-13.out"))
+    os.utime(run / rundir.RESULT, (2, 2))
+    (run / "slurm-13.out").write_text("ddrl: the nodes differ\n")
+    lines = ddrl("status", "run")[1].splitlines()
+    assert lines[1].startswith("13   gone") and lines[2].strip() == "ddrl: the nodes differ" and len(lines) == 3
 
 
 def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):

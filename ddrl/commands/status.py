@@ -14,7 +14,7 @@ from ddrl import command_line, rundir
 from ddrl.errors import UsageError
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import QueuedJob, has_queue, queue
-from ddrl.slurm.records import JOBS, JobRecord, noted
+from ddrl.slurm.records import JOBS, JobRecord, noted, noted_since
 from ddrl.slurm.runs import read_run, why_gone
 from ddrl.slurm.text import as_typed, printable
 from ddrl.studies.plan import PLAN
@@ -127,7 +127,9 @@ def rows_of(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     for job in _merged(jobs):
         yield Row(*job, run.progress, run.score, where)
     if not jobs:
-        state, why, records = run.status, "", noted(directory)
+        records, why = noted(directory), ""
+        # A job that never began leaves the result of the one before it.
+        state = "" if records and noted_since(directory, directory / rundir.RESULT) else run.status
         if state == "failed":
             why = run.message
         elif not state:

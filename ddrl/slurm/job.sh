@@ -4,6 +4,11 @@
 set -euo pipefail
 umask 022
 
+# What has asked the job to end: USR1 (Slurm's warning, see --signal) or TERM. The warning may come at any time, and
+# without a trap it would kill this script.
+ASKED=
+trap 'ASKED=USR1' USR1
+
 fail() { echo "ddrl: $*" >&2; exit 2; }
 
 [[ -n ${SLURM_JOB_ID:-} ]] || fail "not inside a Slurm job: submit the script with sbatch"
@@ -98,11 +103,10 @@ share_ranks() {
 }
 
 # train RUN RANKS OPTION...: trains in the run directory RUN (or --run-dir), or goes on there, with so many
-# ranks; returns when that has ended, after at most RESTARTS new starts when a rank died. USR1 (Slurm's warning, see
-# --signal) and TERM lead to a checkpoint and an end; after USR1, with REQUEUE=yes, the job then goes back into the
-# queue.
+# ranks; returns when that has ended, after at most RESTARTS new starts when a rank died. USR1 and TERM lead to a
+# checkpoint and an end, or to no start; after USR1, with REQUEUE=yes, the job then goes back into the queue.
 train() {
-  local run=$1 ranks=$2 restarts=${RESTARTS:-0} status
+  local run=$1 ranks=$2 restarts=${RESTARTS:-0} status=1 launch before
   shift 2
   run=$(option run-dir "$run" "$@")
   export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 # a rank computes with the cores that ddrl gives it
@@ -114,21 +118,26 @@ train() {
   command+=(--resume-or-start --run-dir "$run" "$@")
   [[ -z ${HET_GROUPS:-} ]] || tasks=(--het-group="$HET_GROUPS")
   if [[ $LAUNCHER == srun ]]; then
-    command=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1 "${tasks[@]}" "${command[@]}")
+    launch=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1 "${tasks[@]}")
   else
-    command=(mpirun --with-ft ulfm --bind-to none -n "$ranks" "${command[@]}")
+    launch=(mpirun --with-ft ulfm --bind-to none -n "$ranks")
   fi
-  while true; do
+  before=$(result_of "$run")
+  [[ ! $ASKED ]] || echo "ddrl: the job was warned of its end before the run began"
+  while [[ ! $ASKED ]]; do
     status=0
-    supervise "$run" "${command[@]}" || status=$?
+    supervise "$run" "$before" "${launch[@]}" "${command[@]}" || status=$?
     # with ULFM, mpirun takes the loss of any rank for survived
-    [[ $status != 0 ]] || well "$run" || status=1
-    if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run"; then break; fi
-    nodes_answer || await_requeue
-    restarts=$((restarts - 1))
+    [[ $status != 0 ]] || ended_well "$run" "$before" || status=1
+    if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run" "$before"; then break; fi
+    nodes_answer || [[ $ASKED ]] || await_requeue
+    [[ ! $ASKED ]] || break
+    restarts=$((restarts - 1)) before=$(result_of "$run")
+    # ddrl refuses a job that ends before its first checkpoint; a new start trains on until the warning, and saves then
+    command=(env -u SLURM_JOB_END_TIME "${command[@]}")
     echo "ddrl ended with status $status: it starts again, from the last checkpoint if there is one"
   done
-  if [[ $ASKED == USR1 && ${REQUEUE:-no} == yes ]] && ! ended "$run"; then
+  if [[ $ASKED == USR1 && ${REQUEUE:-no} == yes ]] && ! ended "$run" "$before"; then
     scontrol requeue "$SLURM_JOB_ID"
     sleep 60 # Slurm ends it
   fi
@@ -148,17 +157,18 @@ note_job() {
 # task COMMAND...: runs a command of one process, and returns its status. USR1 and TERM reach it as TERM; after USR1
 # the job goes back into the queue.
 task() {
-  local requeue='' run status=0
+  local run status=0
   "$@" &
   run=$!
-  trap 'requeue=yes; kill -TERM "$run" 2>/dev/null || true' USR1
+  trap 'ASKED=USR1; kill -TERM "$run" 2>/dev/null || true' USR1
   trap 'kill -TERM "$run" 2>/dev/null || true' TERM
+  [[ ! $ASKED ]] || kill -TERM "$run" 2>/dev/null || true # warned before there was a command
   wait "$run" || status=$?
   while kill -0 "$run" 2>/dev/null; do # the signal ended the wait, not the run
     status=0
     wait "$run" || status=$?
   done
-  [[ -z $requeue ]] || scontrol requeue "$SLURM_JOB_ID"
+  [[ ! $ASKED ]] || scontrol requeue "$SLURM_JOB_ID"
   return "$status"
 }
 
@@ -168,41 +178,38 @@ nodes_answer() {
     | sed 's/^/check of the nodes: /'
 }
 
-# await_requeue: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout).
+# await_requeue: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout). Returns
+# where the job is asked to end before.
 await_requeue() {
+  local end=$((SECONDS + ${NODE_SECONDS:-600}))
   [[ ${REQUEUE:-no} == yes ]] || fail "a node does not answer: submit the job again (REQUEUE=no)"
   echo "a node does not answer: waiting until Slurm puts the job back into the queue, ${NODE_SECONDS:-600} s at most"
-  sleep "${NODE_SECONDS:-600}" &
-  wait $! || true
-  fail "Slurm did not put the job back into the queue: submit it again"
+  until [[ $ASKED ]] || ((SECONDS >= end)); do sleep 1 || true; done # TERM ends the sleep, too
+  [[ $ASKED ]] || fail "Slurm did not put the job back into the queue: submit it again"
 }
 
-# ended RUN: the run came to an end that a new start would not change. Without its last checkpoint it did not.
+# ended RUN BEFORE: since its result was BEFORE, the run came to an end that a new start would not change. Without its
+# last checkpoint it did not.
 ended() {
-  grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" && ! grep -Eqs '"(lost|unsaved)":' "$1/result.json"
+  [[ $(result_of "$1") != "$2" ]] && grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" \
+    && ! grep -Eqs '"(lost|unsaved)":' "$1/result.json"
 }
 
-# supervise RUN COMMAND...: the command's status; once asked to end, passes that on until the command has ended.
+# supervise RUN BEFORE COMMAND...: the command's status; once asked to end, passes that on until the command has ended.
+# The result of the run was BEFORE.
 supervise() {
-  local run=$1 status=0 launcher guard before
-  shift
-  ASKED=
-  before=$(result_of "$run")
-  trap 'ASKED=USR1' USR1
+  local run=$1 before=$2 status=0 launcher guard
+  shift 2
   trap 'ASKED=${ASKED:-TERM}' TERM
   "$@" &
   launcher=$!
   release "$run" "$before" "$launcher" &
   guard=$!
-  wait "$launcher" || status=$?
-  while [[ $ASKED ]] && kill -0 "$launcher" 2>/dev/null; do
-    [[ ! -d $run ]] || touch "$run/stop" # again and again, as ranks that begin remove an old one
+  while kill -0 "$launcher" 2>/dev/null; do          # not `wait`: a signal just before it would not end it
+    [[ ! $ASKED || ! -d $run ]] || touch "$run/stop" # again and again, as ranks that begin remove an old one
     sleep 1
   done
-  if [[ $ASKED ]]; then
-    status=0
-    wait "$launcher" || status=$?
-  fi
+  wait "$launcher" || status=$?
   kill "$guard" 2>/dev/null || true
   [[ $status != 137 ]] || ! ended_well "$run" "$before" || status=0
   return "$status"

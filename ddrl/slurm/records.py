@@ -63,6 +63,14 @@ def note(directory: Path, record: JobRecord) -> None:
         ) from error
 
 
+def noted_since(directory: Path, file: Path) -> bool:
+    """Whether the newest job of a directory was noted after a file was written, which then is none of that job's."""
+    try:
+        return (directory / JOBS).stat().st_mtime_ns > file.stat().st_mtime_ns
+    except OSError:
+        return False
+
+
 def noted(directory: Path) -> list[JobRecord]:
     """The jobs of a directory, oldest first; none where nothing was submitted or the file cannot be read."""
     try:

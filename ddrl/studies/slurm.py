@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.reporting.texts import counted
 from ddrl.slurm import site as sites
@@ -64,6 +66,8 @@ def submit_study(plan: Plan, asked: Asked) -> None:
     task = ["study", plan.study, "--dir", str(plan.directory.absolute())]
     name, array = f"study-{plan.study}", ",".join(map(str, numbers))
     number = submit_array(name, plan.directory, array, plan.points, [*task, "--point"], asked)
+    if not asked.dry_run:
+        _forget_failures(plan, numbers)
     try:
         report = submit_report(name, plan.directory, number, [*task, "--collect"], asked)
     except UsageError as error:
@@ -75,6 +79,14 @@ def submit_study(plan: Plan, asked: Asked) -> None:
         points = counted(len(numbers), "point")
         print(f"job {number}: an array with {points} of {as_typed(plan.directory)}")
         print(f"job {report}: the report, when all of them have ended")
+
+
+def _forget_failures(plan: Plan, numbers: Sequence[int]) -> None:
+    """Removes how earlier attempts at points failed, which else is told of tasks that never begin."""
+    for point in (plan.points[number] for number in numbers):
+        if plan.state(point).status == "failed":
+            with contextlib.suppress(OSError):  # then the old failure is told
+                (plan.path(point) / rundir.RESULT).unlink()
 
 
 def submit_array(

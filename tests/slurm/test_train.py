@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.parallel.support import events, kill, lines, newest, result
+from tests.slurm.conftest import VENV
 
 pytestmark = pytest.mark.timeout(300)
 THREE_NODES = ("--nodes=3", "--ntasks-per-node=1")
@@ -57,6 +58,40 @@ def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slur
     assert job.wait() == ("COMPLETED", "0:0"), job.output
     assert result(job.run)["status"] == "finished" and newest(job.run).version == 600
     assert set(newest(job.run).worker_states) == {0}, "one worker and two servers went on"
+
+
+LATE = """\
+#!/bin/bash
+# a job with the mark is about to end
+if [[ -e {mark} && ${{SLURM_JOB_END_TIME:-}} ]]; then export SLURM_JOB_END_TIME=$(($(date +%s) + 3)); fi
+exec {ddrl} "$@"
+"""
+
+
+def test_a_rank_that_dies_in_the_last_minutes_of_a_job_does_not_fail_it(submit, slurm, tmp_path):
+    program, mark = tmp_path / "venv" / "bin" / "ddrl", tmp_path / "mark"
+    program.parent.mkdir(parents=True)
+    program.write_text(LATE.format(mark=mark, ddrl=f"{VENV}/bin/ddrl"))
+    program.chmod(0o755)
+    site = f"VENV={program.parents[1]}; load_modules() {{ export PATH={VENV}/bin:$PATH; }}"
+    settings = SETTINGS.format(updates=10**6)
+    settings += "OPTIONS+=(--checkpoint-every-updates 0 --checkpoint-every-minutes 0.1)\n"
+    job = submit("train.sbatch", settings, *THREE_NODES, launcher="srun", site=site)
+    job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
+    mark.touch()
+    (worker,) = slurm.processes(PMIX_RANK="2")
+    kill(worker)
+    job.wait_for(lambda: len(events(job.run, "started")) == 2, "another start")
+    mark.unlink()
+    warned(job, slurm)
+    slurm.run("scancel", job.number)
+
+
+def test_a_job_that_is_warned_while_it_checks_its_nodes_goes_back_and_trains_to_the_end(submit):
+    warning = '((${SLURM_RESTART_COUNT:-0})) || scancel --signal=USR1 --batch "$SLURM_JOB_ID"\ncheck_nodes\n'
+    job = submit("train.sbatch", SETTINGS.format(updates=20), *THREE_NODES, edits={"check_nodes\n": warning})
+    assert job.wait() == ("COMPLETED", "0:0"), job.output
+    assert job.show("Restarts") == "1" and result(job.run)["status"] == "finished"
 
 
 STAYS = 'LAUNCHER_SECONDS=2; mpirun() { command mpirun "$@"; sleep 1000; }'

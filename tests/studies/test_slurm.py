@@ -72,6 +72,15 @@ def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch,
     assert outputs == ["slurm-42-%a.out", "report-42.out"]
 
 
+def test_failures_of_earlier_arrays_are_not_told_of_points_that_are_submitted_again(plan, sbatch):
+    sbatch()
+    note_failure(plan.path(plan.points[2]), "broke")
+    submit_study(plan, Asked("", "", True, "ddrl study fake --submit --dry-run"))
+    assert plan.state(plan.points[2]).why == "broke"
+    submit(plan)
+    assert plan.state(plan.points[2]).status == "interrupted"
+
+
 def test_a_job_after_the_array_reports(plan, sbatch):
     note = sbatch()
     submit(plan, "--dependency=afterok:7 --hold --comment='two words'")
