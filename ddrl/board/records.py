@@ -20,6 +20,7 @@ TAIL_BYTES = 1 << 16
 MOST_EVENTS = 2000
 SECONDS, EVALUATION = "train/wall_seconds", "evaluation/mean"
 _TRAIN, _EVALUATION = b'{"kind": "train"', b'{"kind": "evaluation"'
+_RESUMED = b'"name": "resumed"'
 
 
 class Records:
@@ -90,14 +91,20 @@ class Records:
 
     def _peek(self) -> None:
         """The newest records, from the end of the file alone. What is damaged is counted when all of it is read."""
-        lines = tail(self._path, TAIL_BYTES).split(b"\n")[-2:0:-1]
-        for begun in (_EVALUATION, _TRAIN):
-            records = (self._sound(line) for line in lines if line.startswith(begun))
-            record = next((record for record in records if record and whole([record])), None)
-            if record and begun == _TRAIN:
-                self._take_newest(record)
-            elif record:
-                self.evaluation = record
+        found: dict[bytes, Mapping[str, Any]] = {}
+        kept_until = math.inf
+        for line in tail(self._path, TAIL_BYTES).split(b"\n")[-2:0:-1]:
+            begun = next((begun for begun in (_TRAIN, _EVALUATION) if line.startswith(begun)), b"")
+            if (not begun and _RESUMED not in line) or begun in found or (record := self._sound(line)) is None:
+                continue
+            if begun and whole([record]) and record["wall_seconds"] <= kept_until:
+                found[begun] = record
+            elif _is_resumed(record) and record["wall_seconds"] < kept_until:
+                kept_until = record["wall_seconds"]
+        self._forget(kept_until)
+        if _TRAIN in found:
+            self._take_newest(found[_TRAIN])
+        self.evaluation = found.get(_EVALUATION, self.evaluation)
         self._unsound, self._lines.damaged = 0, 0
 
     def _sound(self, line: bytes) -> dict[str, Any] | None:
@@ -140,9 +147,8 @@ class Records:
     def _take_event(self, record: Mapping[str, Any]) -> None:
         self.events.append(record)
         self.told = record if "phase" in record else self.told
-        seconds = record.get("wall_seconds")
-        if record["name"] == "resumed" and isinstance(seconds, (int, float)):
-            self._undo(seconds)
+        if _is_resumed(record):
+            self._undo(record["wall_seconds"])
 
     def _undo(self, seconds: float) -> None:
         """Leave out what a resume from an older checkpoint took back, as `without_undone` does."""
@@ -151,6 +157,27 @@ class Records:
         self.evaluations.cut("evaluation/wall_seconds", seconds)
         means = self.evaluations.column(EVALUATION)
         self.best = float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
+        self._forget(seconds)
+
+    def _forget(self, seconds: float) -> None:
+        """In place of the newest records, where they are of later times, come the last that the series have."""
+        if self.newest.get("wall_seconds", 0.0) > seconds:
+            self.newest = _last_of("train", self.train)
+        if self.evaluation.get("wall_seconds", 0.0) > seconds:
+            self.evaluation = _last_of("evaluation", self.evaluations)
+        if self.told.get("wall_seconds", 0.0) > seconds:
+            self.told = {}
+
+
+def _last_of(kind: str, series: Series) -> dict[str, Any]:
+    """The last record that a series has, with its numbers alone; nothing where there is none."""
+    row = series.last()
+    return {"kind": kind, **{name.removeprefix(f"{kind}/"): value for name, value in row.items()}} if row else {}
+
+
+def _is_resumed(record: Mapping[str, Any]) -> bool:
+    """Whether it tells from when on a resume took records back."""
+    return record.get("name") == "resumed" and isinstance(record.get("wall_seconds"), (int, float))
 
 
 def _line_bytes(path: Path) -> float:

@@ -220,7 +220,8 @@ class BoardRun:
     def _budgets(self) -> Iterator[tuple[float, float]]:
         """(used, of) for seconds, agent steps and updates; of 0 where there is no such budget."""
         newest, value = self._records.newest, self.settings.value
-        yield newest.get("wall_seconds", 0.0) - self._records.part_began, 60 * value("run", "minutes", 0.0)
+        trained = max(0.0, newest.get("wall_seconds", 0.0) - self._records.part_began)
+        yield trained, 60 * value("run", "minutes", 0.0)
         yield newest.get("agent_steps", 0), value("run", "agent_steps", 0)
         yield newest.get("update", 0), value("run", "max_updates", 0)
 
@@ -235,7 +236,7 @@ class BoardRun:
             return max(0.0, left - max(0.0, since))
         (seconds, limit), *counts = self._budgets()
         known = [limit - seconds] if limit else []
-        known += [(total - done) * seconds / done for done, total in counts if total and done > 0]
+        known += [(total - done) * seconds / done for done, total in counts if total and done > 0 and seconds > 0]
         return max(0.0, min(known)) if known else None
 
     def _rate(self, name: str) -> float | None:

@@ -69,6 +69,11 @@ class Series:
         values = self._columns.get(name)
         return np.full(self._rows, math.nan) if values is None else np.array(values, np.float64)
 
+    def last(self) -> dict[str, float]:
+        """The numbers of the last row by the names of their columns."""
+        row = {name: column[-1] for name, column in self._columns.items()} if self._rows else {}
+        return {name: value for name, value in row.items() if not math.isnan(value)}
+
     def _keep(self, rows: slice) -> None:
         self._columns = {name: column[rows] for name, column in self._columns.items()}
         self._rows = len(next(iter(self._columns.values()), ()))

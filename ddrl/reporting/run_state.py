@@ -41,7 +41,9 @@ class RunState:
         self.events: collections.deque[Record] = collections.deque(maxlen=_LOUD_EVENTS)
         self.lost_workers = 0
         self._phase_began = self._heard = now
-        self._resumed_at = 0.0  # wall seconds of the run that an earlier command trained
+        self._trained = 0.0  # seconds in this command, when the newest `train` record came
+        self._trained_before = 0.0  # in this command, before its ranks were started the last time
+        self._started_at = 0.0  # wall seconds of the run at which they went on
         self._end: float | None = None
         self._games: tuple[int, int] | None = None
 
@@ -63,12 +65,13 @@ class RunState:
             self._games = (record.get("evaluation_games_over", 0), record["evaluation_games"])
         if kind == "train":
             self.train, self._heard = record, now
+            self._trained = max(0.0, self._trained_before + record["wall_seconds"] - self._started_at)
             if "online_score_mean" in record:
                 self.scores.append((record["wall_seconds"], record["online_score_mean"]))
         elif kind == "evaluation":
             self._add_evaluation(record)
         elif kind == "event":
-            self._add_event(record)
+            self._add_event(record, now)
 
     @property
     def waiting(self) -> str:
@@ -86,7 +89,7 @@ class RunState:
         if not self.train:
             return 0.0
         since = now - self._heard if self.phase == TRAINING else 0.0
-        return max(0.0, self.train["wall_seconds"] - self._resumed_at + since)
+        return self._trained + since
 
     def time_left(self, now: float) -> float | None:
         """Seconds until the command ends; None where nobody knows."""
@@ -121,12 +124,15 @@ class RunState:
             if not self.best or record["mean"] > self.best["mean"]:
                 self.best = record
 
-    def _add_event(self, record: Record) -> None:
+    def _add_event(self, record: Record, now: float) -> None:
         if record["name"] not in _QUIET_EVENTS:
             self.events.append(record)
         self.lost_workers += record["name"] == "worker_lost"
+        if record["name"] == "restarted":  # from a checkpoint, of which `resumed` tells, or from the beginning
+            self.enter(STARTING, now)
+            self._trained_before, self._started_at = self._trained, 0.0
         if record["name"] == "resumed":  # what was written for later times was undone
             start = record["wall_seconds"]
-            self._resumed_at = self._resumed_at or start
+            self._started_at = start
             self.scores = [point for point in self.scores if point[0] <= start]
             self.evaluations = [point for point in self.evaluations if point[0] <= start]

@@ -254,7 +254,7 @@ class WorkerRole:
 
     def _on_parameters(self, message: Message) -> None:
         header = message.header
-        if header.flags & Flag.REFRESH:  # to act with, while the gradient is still taken at those of the step
+        if header.flags & Flag.REFRESH:  # to act with; the schedule knows whether the next gradient is taken there
             self.schedule.update(Snapshot(header.version, header.step, as_device_vector(message.payload)))
             return
         snapshot = self.client.handle(header, message.payload)

@@ -12,6 +12,7 @@ from ddrl.envs import Step
 from ddrl.exchange.statistics import Moments, Statistics, block_size, merged_moments, moments_of, packed, unpacked
 from ddrl.networks.normalization import LIMIT, Normalization, reward_scale
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.pool import DrawnPoints
 from ddrl.structured import float_rows
 from ddrl.types import DataPoints, Unroll
 
@@ -107,10 +108,11 @@ class Seen:
         self._told = False
 
     def of_batch(self, batch: DataPoints | Unroll) -> np.ndarray:
-        """<float32>[S] of a batch, all of whose states come in no other."""
+        """<float32>[S] of a batch; of one from a pool, of those data-points that are in no batch before it."""
         if isinstance(batch, Unroll):
             return self.of_unroll(batch)
-        return self._of(batch.observation, np.ones(len(batch.action), bool))
+        first = batch.first if isinstance(batch, DrawnPoints) else np.ones(len(batch.action), bool)
+        return self._of(batch.observation, first)
 
     def of_unroll(self, unroll: Unroll, left_out: np.ndarray | None = None) -> np.ndarray:
         """<float32>[S] of the states of an unroll [T, B] whose actions count, but for `left_out` <bool>[T, B]."""

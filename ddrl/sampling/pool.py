@@ -9,6 +9,16 @@ import numpy as np
 from ddrl.types import DataPoints
 
 
+class DrawnPoints(DataPoints):
+    """A batch from a pool.
+
+    Attributes:
+        first: <bool>[B] which of its data-points are in no batch before it.
+    """
+
+    first: np.ndarray
+
+
 class DataPointPool:
     """Makes batches of different data-points, drawn at random, and uses each data-point exactly `epochs` times.
 
@@ -48,10 +58,13 @@ class DataPointPool:
             target[free] = source
         self._uses_left[free] = self._epochs
 
-    def _draw(self) -> DataPoints:
+    def _draw(self) -> DrawnPoints:
         drawn = self._random.choice(np.flatnonzero(self._uses_left), self._batch_size, replace=False)
+        first = self._uses_left[drawn] == self._epochs
         self._uses_left[drawn] -= 1
-        return DataPoints(*(array.take(drawn, axis=0) for array in self._points))
+        batch = DrawnPoints(*(array.take(drawn, axis=0) for array in self._points))
+        batch.first = first
+        return batch
 
 
 def uses_to_wait(batch_size: int, epochs: int, pool_batches: int) -> int:

@@ -163,11 +163,13 @@ class RolloutSchedule(GroupSchedule):
 class SynchronizedRollouts(RolloutSchedule):
     """Acts for a rollout, then learns from it, in turn (Stooke and Abbeel 2018, section 4.1).
 
-    All steps of a rollout are acted with the parameters that its first gradient is taken at, unless
-    `refresh_every` has newer ones fetched in between.
+    All steps of a rollout are acted with the parameters that its first gradient is taken at. Where `refresh_every` has
+    newer ones fetched in between, it is taken at the newest that acted: a learner has one vector, which a pull replaces
+    (section 4.3), and whose next step is from there.
     """
 
     _latest: Snapshot  # since the first `update` or `next_batch`
+    _acted: Snapshot  # the newest that was asked for
 
     def update(self, snapshot: Snapshot) -> None:
         """Parameters for `refresh_every`; otherwise acting takes those of `next_batch`."""
@@ -176,11 +178,17 @@ class SynchronizedRollouts(RolloutSchedule):
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
         if self.minibatches.empty:
             self._latest = self.target = snapshot
-            self.actor_threads.fill(self.learning, lambda: self._latest, self.refresh_every)
+            self.actor_threads.fill(self.learning, self._newest, self.refresh_every)
             self._see()
             self.actor_threads.reset_ended()
             self._start()
+            if self.refresh_every:
+                snapshot = snapshot._replace(version=self._acted.version, parameters=self._acted.parameters)
         return snapshot, self.minibatches.take()
+
+    def _newest(self) -> Snapshot:
+        self._acted = self._latest
+        return self._acted
 
     def _state(self) -> dict[str, np.ndarray]:
         return self.actor_threads.get_state() | self._learning_state()

@@ -86,13 +86,15 @@ def unpack(path: Path, directory: Path) -> None:
 
 
 def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str, Any]]:
-    """Without events and what single processes used, and with so many train records of each learner at most."""
+    """Without what single processes used, and events but for `resumed`, at which rates begin anew; with so many train
+    records of each learner at most."""
     series: dict[Any, list[int]] = {}  # of one learner, or of the two of one replay
     for i, record in enumerate(records):
         if record["kind"] == "train":
             series.setdefault(record.get("learner"), []).append(i)
     left = {i for train in series.values() for i in _even(train, kept)}
-    those = [record for i, record in enumerate(records) if i in left or record["kind"] == "evaluation"]
+    left |= {i for i, record in enumerate(records) if record["kind"] == "evaluation" or record.get("name") == "resumed"}
+    those = [record for i, record in enumerate(records) if i in left]
     return [{name: value for name, value in record.items() if name not in OF_PROCESSES} for record in those]
 
 

@@ -6,7 +6,8 @@ parameters of `wall_seconds`. Those that time cut off (`timed_out`) do not count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def reaching(evaluations: Records, score: float, policies: int = 1) -> Mapping[s
 
 def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> float | None:
     """Mean of a rate of training after a warm-up, without its last interval, which also covers the end, nor the final
-    evaluation; None of less than two.
+    evaluation; None of less than two. A run that was stopped and went on has a warm-up and an end of each start.
 
     Agent steps are told by their totals. Of other rates such as `datapoints_per_s` each `train` record tells that since
     the one before, and counts for as long.
@@ -94,14 +95,24 @@ def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> floa
         warm_up_seconds: of wall time, in which simulators start together, queues fill and functions are traced.
     """
     total = name.removesuffix("_per_s") if name == AGENT_STEPS else name
-    told = [record for record in while_training(list(records)) if total in record]
-    later = [record for record in told[:-1] if record["wall_seconds"] >= warm_up_seconds]
-    seconds = np.diff([record["wall_seconds"] for record in later])
-    if len(later) < 2 or seconds.sum() <= 0:
+    intervals: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+    for began, trained in _starts(records):
+        told = [record for record in trained if total in record][:-1]
+        intervals += [(a, b) for a, b in itertools.pairwise(told) if a["wall_seconds"] - began >= warm_up_seconds]
+    seconds = np.array([b["wall_seconds"] - a["wall_seconds"] for a, b in intervals])
+    if not intervals or seconds.sum() <= 0:
         return None
     if name == AGENT_STEPS:
-        return (later[-1][total] - later[0][total]) / float(seconds.sum())
-    return float(np.average([record[name] for record in later[1:]], weights=seconds))
+        return sum(b[total] - a[total] for a, b in intervals) / float(seconds.sum())
+    return float(np.average([b[name] for _, b in intervals], weights=seconds))
+
+
+def _starts(records: Records) -> Iterator[tuple[float, Records]]:
+    """Of each start of a run: the wall seconds at which it began, and its `train` records of training."""
+    resumed = [i for i, record in enumerate(records) if record.get("name") == "resumed"]
+    for first, last in itertools.pairwise([0, *resumed, len(records)]):
+        began = records[first].get("wall_seconds", 0.0) if first in resumed else 0.0
+        yield began, while_training(records[first:last])
 
 
 def _mean(evaluations: Records) -> float:

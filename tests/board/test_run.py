@@ -93,6 +93,34 @@ def test_what_a_resume_took_back_is_gone(tmp_path):
     assert column(run, "evaluation/mean") == [101, 102, 103, 104] and run.summary()["best"] == 104
 
 
+def test_what_a_resume_took_back_is_gone_before_the_run_writes_anew(tmp_path):
+    writer = make_run(tmp_path / "run", agent_steps=1600)
+    for line in range(1, 9):
+        writer.write(train_record(line, phase="training", seconds_left=16.0 - line))
+        writer.write(evaluation(line, 100.0 + line))
+    run = seen(tmp_path / "run")
+    assert (run.summary()["update"], run.summary()["evaluation"], run.summary()["left"]) == (8, 108, 8)
+    writer.event("resumed", "from update 4", 4.0)
+    run.look()
+    row = run.summary()
+    assert (row["update"], row["agent_steps"], row["evaluation"], row["best"]) == (4, 400, 104, 104)
+    assert row["progress"] == pytest.approx(0.25) and "left" not in row, "nothing tells of a pace yet"
+    assert column(run, "train/update") == [1, 2, 3, 4]
+
+
+def test_the_end_of_a_long_file_shows_nothing_that_a_resume_took_back(tmp_path):
+    writer = make_run(tmp_path / "run")
+    for line in range(2500):
+        writer.write(train_record(line))
+    writer.write(evaluation(2499, 9.0))
+    writer.event("resumed", "from update 2490", 2490.0)
+    run = seen(tmp_path / "run")
+    assert not run.whole and run.summary()["update"] == 2490 and "evaluation" not in run.summary()
+    writer.write(train_record(2491))
+    run.look()
+    assert not run.whole and run.summary()["update"] == 2491
+
+
 def test_a_long_run_shows_its_end_first_and_is_thinned(tmp_path):
     writer = make_run(tmp_path / "run")
     writer.event("started", "first update", 0.0)

@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(
         "synchronized-does-not-refresh",
         "ddrl/sampling/rollout_schedules.py",
-        "lambda: self._latest, self.refresh_every",
+        "self._newest, self.refresh_every",
         "lambda: snapshot, self.refresh_every",
         (f"{_ROLLOUT_SCHEDULES}::test_synchronized_takes_newer_parameters_in_the_middle_where_it_may",),
         "The option of newer parameters within a rollout has no effect.",

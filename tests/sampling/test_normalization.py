@@ -12,8 +12,10 @@ from ddrl.exchange.statistics import Moments, Statistics, block_size, packed, un
 from ddrl.networks.normalization import LIMIT, Normalization
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor_threads import ActorThreads
+from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.normalization import RunningReturns, Seen
+from ddrl.sampling.pool import DataPointPool
 from ddrl.sampling.replay_schedules import Concurrent, Standard, averaged
 from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
 from ddrl.types import DataPoints, Snapshot
@@ -92,6 +94,19 @@ def test_an_observation_that_is_no_number_is_named(value):
     points = DataPoints(observation, np.zeros(5, np.int32), *[np.zeros(5)] * 3)
     assert not np.isfinite(seen.of_batch(points)).all()
     assert metrics.report()["events"][0]["text"].startswith("component 1 of the observations that worker 0 saw")
+
+
+def test_a_data_point_that_is_used_several_times_is_counted_once():
+    observation = np.random.default_rng(0).normal(5.0, 2.0, (400, 3)).astype(np.float32)
+    pool = DataPointPool(Batcher(8, (3,), np.float32).empty, 4, 3, (0,))
+    seen = Seen(Normalization(observations=True, size=14), 3, (), RankMetrics("worker", 0))
+    batches = pool.add(DataPoints(observation, np.arange(400, dtype=np.int32), *[np.zeros(400)] * 3))
+    total = unpacked(seen.statistics.merged([seen.of_batch(batch) for batch in batches]))
+    drawn = np.concatenate([batch.action for batch in batches])
+    rows = observation[np.unique(drawn)].astype(np.float64)
+    assert total.count == len(rows) < len(drawn) / 3
+    np.testing.assert_allclose(total.mean, rows.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(total.variance, rows.var(axis=0), rtol=1e-9)
 
 
 class Recorded(Seen):

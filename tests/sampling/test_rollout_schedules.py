@@ -129,6 +129,24 @@ def test_synchronized_takes_newer_parameters_in_the_middle_where_it_may():
     np.testing.assert_array_equal(batch.behaviour_version.reshape(STEPS, SIZE)[:, 0], [0, 0, 10, 10])
 
 
+def test_the_first_gradient_is_taken_at_the_newest_parameters_that_acted():
+    """Under the step that it is for; later gradients of the rollout are taken at those of their step."""
+    schedule = make_schedule(SynchronizedRollouts, groups=1, batch=2 * SIZE, refresh_every=2)
+    receive = schedule.actor_threads.actors[0].receive
+
+    def receive_and_update(snapshot):
+        receive(snapshot)
+        schedule.update(Snapshot(snapshot.version + 10, 5, snapshot.parameters + np.float32(1.0)))
+
+    schedule.actor_threads.actors[0].receive = receive_and_update
+    first, _ = schedule.next_batch(lambda: Snapshot(0, 5, np.ones(2, np.float32)))
+    assert (first.version, first.step) == (10, 5)
+    np.testing.assert_array_equal(first.parameters, [2.0, 2.0])
+    second, _ = schedule.next_batch(lambda: Snapshot(1, 6, np.full(2, 7.0, np.float32)))
+    assert (second.version, second.step) == (1, 6)
+    np.testing.assert_array_equal(second.parameters, [7.0, 7.0])
+
+
 def test_the_delayed_gradient_is_equation_6():
     """One gradient per storage: taken at theta_(j-1), on data of theta_(j-1), applied to theta_j."""
     training = Training(make_schedule(DoubleBuffered)).run(7)

@@ -65,6 +65,13 @@ def test_long_runs_keep_their_ends_and_all_evaluations():
     assert max(b - a for a, b in itertools.pairwise(train)) <= 13
 
 
+def test_where_a_run_was_resumed_is_kept_since_its_rates_begin_anew_there():
+    records = [{"kind": "train", "update": i} for i in range(10)]
+    records[5:5] = [{"kind": "event", "name": name} for name in ("checkpoint", "resumed", "started")]
+    kept = data.thinned(records, 4)
+    assert [record.get("name") or record["update"] for record in kept] == [0, 3, "resumed", 6, 9]
+
+
 def test_each_of_two_learners_keeps_its_last_record():
     records = [
         {"kind": "train", "update": i, "learner": name} for i in range(1000) for name in ("sampler", "secondary")

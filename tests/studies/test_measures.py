@@ -117,6 +117,19 @@ def test_the_rate_is_that_of_training_without_the_final_evaluation():
     assert rate_per_second(lines, AGENT_STEPS, 10.0) == pytest.approx(100.0)
 
 
+def test_each_start_of_a_run_has_a_warm_up_that_the_rate_leaves_out():
+    """100 agent steps/s, stopped after 10 s; the second start takes 5 s before it trains as fast."""
+    first = [train(second, 100 * second) | {"datapoints_per_s": 100.0} for second in range(1, 11)]
+    resumed = {"kind": "event", "name": "resumed", "text": "from update 10", "wall_seconds": 10.0}
+    starting = [train(10 + second, 1000) | {"datapoints_per_s": 0.0} for second in range(1, 6)]
+    second = [train(15 + second, 1000 + 100 * second) | {"datapoints_per_s": 100.0} for second in range(1, 11)]
+    whole = [*first, resumed, *starting, *second]
+    for name in (AGENT_STEPS, "datapoints_per_s"):
+        assert rate_per_second(whole, name, 5.0) == pytest.approx(100.0)
+        assert rate_per_second([*first, resumed, *starting], name, 5.0) == pytest.approx(100.0)
+        assert rate_per_second([*first[:3], resumed, *starting], name, 5.0) is None
+
+
 def test_the_bootstrap_is_that_of_a_slow_reference():
     values, random = [1.0, 2.0, 4.0, 8.0, 16.0], np.random.default_rng(0)
     means = sorted(np.mean([values[i] for i in row]) for row in random.integers(5, size=(2000, 5)))

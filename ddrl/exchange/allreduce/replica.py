@@ -20,6 +20,7 @@ left. Nothing that was applied is taken back.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -359,9 +360,23 @@ class Replica(Server):
 
     def _set_members(self, members: tuple[int, ...]) -> None:
         self.members = members
-        self._ranges = dict(zip(members, shard_ranges(self.parameters.size, len(members)), strict=True))
+        ranges = shard_ranges(self.parameters.size, len(members))
+        if self.generation:  # after a death nothing is refused any more
+            ranges = self._around_statistics(ranges)
+        self._ranges = dict(zip(members, ranges, strict=True))
         for start, stop in self._ranges.values():
             self._statistics_of(start, stop)  # refuses a part of them
+
+    def _around_statistics(self, ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """Ranges none of which has a part of the statistics: the cut within them, if there is one, is at their nearer
+        end. There is at most one, since they were within one of the shorter ranges that there were before."""
+        statistics = self.optimizer.statistics
+        if statistics is None:
+            return ranges
+        first, last = statistics.start, statistics.stop
+        nearer = [first if cut - first < last - cut else last for cut, _ in ranges]
+        cuts = [end if first < cut < last else cut for end, (cut, _) in zip(nearer, ranges)]
+        return tuple(itertools.pairwise([*cuts, self.parameters.size]))
 
     def _statistics_of(self, start: int, stop: int) -> Statistics | None:
         return self.optimizer.statistics and self.optimizer.statistics.within(start, stop)

@@ -12,6 +12,7 @@ from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
+from ddrl.exchange.statistics import Statistics, unpacked
 from tests.exchange.job import Job
 from tests.exchange.local_sgd.world import SIZE, World, gradient
 
@@ -132,6 +133,26 @@ def test_the_others_go_on_without_a_dead_worker_wherever_it_dies(seed):
     assert world.closed[-1].version == 15 and world.closed[-1].members in ((0, 1), (0, 1, 3), (0, 1, 2, 3))
     for step in range(0, 16, 3):
         assert world.seen[0][step][1].tobytes() == world.seen[1][step][1].tobytes()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_after_deaths_the_statistics_are_in_one_part_and_have_all_that_was_averaged(seed):
+    """Of 39 values 6 workers and 3 cut none of the statistics at 7 to 12; 5 workers would cut at 8, and 4 at 10."""
+    statistics = Statistics(SIZE, (1,))
+    theta = np.concatenate([fresh(ADAM)[0], np.zeros(statistics.size, np.float32)])
+    start = theta, list(make_optimizer(ADAM, theta.size).slots.values()), 0, 0, 0
+    world = World(ADAM, start, workers=6, steps=2, last=20, seed=seed, statistics=statistics)
+    for victim in (5, 4, 3):
+        world.run(at_most=20 + 10 * seed)
+        world.die(victim)
+    world.run()
+    assert world.coordinator.stopped and world.closed[-1].version == 20
+    assert len({world.servers[w].parameters.tobytes() for w in (0, 1, 2)}) == 1
+    seen = [worker for closed in world.closed for worker in closed.members for _ in range(2)]
+    moments = unpacked(statistics.of(world.servers[0].parameters))
+    assert moments.count == len(seen)
+    np.testing.assert_allclose(moments.mean, np.mean(seen), rtol=1e-12)
+    np.testing.assert_allclose(moments.variance, np.var(seen), rtol=1e-9)
 
 
 def test_a_command_in_the_middle_of_a_round_ends_the_run_with_its_beginning():

@@ -14,6 +14,7 @@ from ddrl.exchange.allreduce.coordinator import LockstepCoordinator
 from ddrl.exchange.local_sgd.server import LocalSgdServer
 from ddrl.exchange.messages import CHANNEL, Flag, Header, Kind, Message
 from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.statistics import Moments, packed
 
 SIZE = 7
 AT_END = Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
@@ -32,13 +33,28 @@ class World:
         start: (parameters, slots, count, step, version).
         last: step from which on the chief has the run end.
         bad: (worker, step) whose gradient is not finite.
+        statistics: behind SIZE parameters; each gradient has seen its worker's id, once.
     """
 
-    def __init__(self, config, start, *, workers=2, steps=4, last=8, rate=lambda version: 0.1, bad=frozenset(), seed=0):
+    def __init__(
+        self,
+        config,
+        start,
+        *,
+        workers=2,
+        steps=4,
+        last=8,
+        rate=lambda version: 0.1,
+        bad=frozenset(),
+        seed=0,
+        statistics=None,
+    ):
         self.last, self.bad, self.chance = last, bad, random.Random(seed)
+        self.size, self.statistics = start[0].size, statistics
         parameters, slots, count, step, version = start
         processes = {w: w for w in range(workers)}
-        self.servers = [LocalSgdServer(w, processes, 0, make_optimizer(config, SIZE), rate, steps) for w in processes]
+        optimizers = [make_optimizer(config, self.size, statistics=statistics) for _ in processes]
+        self.servers = [LocalSgdServer(w, processes, 0, optimizers[w], rate, steps) for w in processes]
         self.coordinator = LockstepCoordinator(0, processes, rate, step=step, version=version, updates_per_step=steps)
         self.channels: dict[tuple[int, int, int], list[Message]] = {}
         self.newest: list[Message | None] = [None] * workers  # PARAMETERS
@@ -73,7 +89,9 @@ class World:
             return
         header, payload = self.newest[what].header, self.newest[what].payload
         self.submitted[what] = header.step
-        vector = gradient(what, payload).astype(np.float32)
+        vector = gradient(what, payload[:SIZE]).astype(np.float32)
+        if self.statistics is not None:
+            vector = np.concatenate([vector, packed(Moments(1.0, np.array([float(what)]), np.zeros(1)))])
         finite = (what, header.step) not in self.bad
         flags = Flag.FINITE if finite else Flag.NONE
         header = Header(Kind.GRADIENT, 0, what, header.step, header.version, flags, 10)
@@ -114,7 +132,7 @@ class World:
             self.closed += self.coordinator.handle(header, 0.0)
             self._open()
         elif header.kind == Kind.SNAPSHOT:
-            self.snapshots.append((header, np.array(payload).reshape(-1, SIZE)))
+            self.snapshots.append((header, np.array(payload).reshape(-1, self.size)))
         elif header.kind == Kind.PARAMETERS:
             assert self.newest[process] is None or header.step > self.newest[process].header.step or header.flags
             self.newest[process], self.told[process] = message, self.told[process] | header.flags
