@@ -151,7 +151,8 @@ def settings_of(
     run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
-    arguments, given = _read([], file, start, TRAIN) if config else (start, set[str]())
+    # With the file as on a command line, since it may hold together with the others only.
+    arguments, given = _read(_words(start, names), file, start, TRAIN) if config else (start, set[str]())
     settings = with_settings(arguments.config, names)
     if start.resume:
         check_resumable(start.config, settings)
@@ -165,19 +166,38 @@ def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
     Raises:
         UsageError: there is no such setting, a value has another type, or the settings cannot be.
     """
+    changes: dict[str, dict[str, Any]] = {}
+    for name, (place, value) in _values(config, names).items():
+        changes.setdefault(place, {})[name] = value
+    return config.changed(**changes)
+
+
+def _values(config: TrainConfig, names: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Name -> group and value, of the type that the setting has.
+
+    Raises:
+        UsageError: there is no such setting, or a value has another type.
+    """
     groups: dict[str, tuple[str, Any]] = {}
     for group in dataclasses.fields(config):
         settings = getattr(config, group.name)
         hints = checks.hints(settings.__class__)
         groups |= {setting.name: (group.name, hints[setting.name]) for setting in dataclasses.fields(settings)}
-    changes: dict[str, dict[str, Any]] = {}
+    values: dict[str, tuple[str, Any]] = {}
     for name, value in names.items():
         if name not in groups:
             meant = did_you_mean(name, list(groups)) or ": `ddrl train --help` lists all"
             raise UsageError(f"{name:.80}: {config.title} has no such setting{meant}")
         place, hint = groups[name]
-        changes.setdefault(place, {})[name] = rundir.decode_value(hint, _plain(value, hint), checks.flag(name))
-    return config.changed(**changes)
+        values[name] = place, rundir.decode_value(hint, _plain(value, hint), checks.flag(name))
+    return values
+
+
+def _words(start: TrainArguments, names: Mapping[str, Any]) -> list[str]:
+    """Settings by their names in snake case as words of a command line. Raises UsageError as `_values`."""
+    values = {name.replace("_", "-"): value for name, (_, value) in _values(start.config, names).items()}
+    known = [option for option in command_line.options_of(TrainArguments, start) if option.name in values]
+    return [word for option in known for word in command_line.words_of(option, values[option.name])]
 
 
 def _plain(value: Any, hint: Any) -> Any:

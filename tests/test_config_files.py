@@ -70,6 +70,21 @@ def test_settings_that_only_hold_together_with_options(written):
     assert parse("ppo", "--simulators", "12", "--config", file).config.batch_size == 384
 
 
+def test_settings_that_only_hold_together_with_those_of_python(written):
+    """What is in the file alone need not be right, as on the command line."""
+    file = written("batch-size: 384\nvideo: no\n")
+    with pytest.raises(UsageError, match=r"settings.yaml, line 1: --batch-size 384: does not divide"):
+        options.settings_of("ppo", None, MACHINE, config=file)
+    more = {"simulators": 12, "minutes": 2, "learning_rate": 1e-3, "evaluator": False, "loggers": ()}
+    words = ("--simulators", 12, "--minutes", 2, "--learning-rate", 1e-3, "--no-evaluator", "--loggers")
+    by_names = options.settings_of("ppo", None, MACHINE, config=file, target_score=None, **more)
+    assert by_names.config == parse("ppo", *words, "--config", file).config and by_names.config.batch_size == 384
+    wrong = written("simulators: 0\n")
+    assert options.settings_of("ppo", None, MACHINE, config=wrong, simulators=12).config.sampling.simulators == 12
+    with pytest.raises(UsageError, match=r"^--minutes is '2', which is not of type float$"):
+        options.settings_of("ppo", None, MACHINE, config=wrong, minutes="2")
+
+
 def test_a_resumed_run_takes_a_file(tmp_path, written):
     path, _ = rundir.create_run_dir(parse("ppo", "--preset", "smoke", "--run-dir", tmp_path / "run").config)
     assert parse("--resume", path, "--config", written("learning-rate: 0.5\n")).config.optimizer.learning_rate == 0.5

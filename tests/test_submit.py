@@ -315,6 +315,25 @@ def test_a_task_that_is_warned_before_it_begins_goes_back(here):
     assert done.stdout == "scontrol requeue 1\n" and done.returncode == 143, done.stderr
 
 
+@pytest.mark.parametrize(
+    "minutes, result, ended",
+    [
+        (0.0, {}, "no"),
+        (0.0, {"status": "stopped"}, "no"),
+        (0.0, {"status": "finished"}, "yes"),
+        (0.0, {"status": "failed", "unsaved": True}, "no"),
+        (0.0, {"status": "finished", "unevaluated": True}, "no"),
+        (5.0, {"status": "finished", "unevaluated": True}, "yes"),
+    ],
+)
+def test_which_runs_have_ended(here, minutes, result, ended):
+    """A run of --minutes would train again, and perhaps never come to the end of its final evaluation."""
+    config = TrainConfig(algorithm=BA3CConfig()).changed(run={"run_dir": "run", "max_updates": 200, "minutes": minutes})
+    rundir.create_run_dir(config)
+    rundir.write_json(here / "run" / rundir.RESULT, result)
+    assert in_job(here, "ended run '' && echo yes || echo no").stdout == f"{ended}\n"
+
+
 # status and logs ------------------------------------------------------------------------------------------------------
 
 

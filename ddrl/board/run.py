@@ -109,8 +109,9 @@ class BoardRun:
             return "running", ""
         state = state_of(self.path)
         result = rundir.read_json(self.path / rundir.RESULT)
-        if state.status == "interrupted" and isinstance(result, dict) and result.get("status") == "stopped":
-            return "stopped", shown(str(result.get("message", "")))
+        status = result.get("status") if isinstance(result, dict) else None
+        if state.status == "interrupted" and status in ("stopped", "finished"):  # finished, but for its evaluation
+            return status, shown(str(result.get("message", "")))
         return state.status, shown(state.why)
 
     def _wrote_lately(self) -> bool:

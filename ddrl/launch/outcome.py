@@ -1,7 +1,8 @@
 """How a run ended, from RUN/result.json, which the chief writes last, or else from the log of its ranks.
 
 result.json: {"status": "finished" | "target" | "stopped" | "failed", "message": str}, and
-"usage_error": true where the message is about what was asked for.
+"usage_error": true where the message is about what was asked for, "unevaluated": true where a request to end cut the
+final evaluation of a finished run short.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,9 @@ class Replay:
             self._tree.set(slots, self._weight(priorities[live]))
             self._largest = max(self._largest, float(priorities[live].max()))
 
-    def save(self, directory: str | Path, named: Named = nothing_named) -> dict[str, np.ndarray]:
+    def save(
+        self, directory: str | Path, named: Named = nothing_named, beat: Callable[[], object] = lambda: None
+    ) -> dict[str, np.ndarray]:
         """Writes what has changed since the last save, in files next to those that are still right.
 
         Files that neither this save nor the one before needs, and that no checkpoint names, are deleted at the end.
@@ -214,6 +217,7 @@ class Replay:
         Args:
             directory: of this replay alone.
             named: the names of files that checkpoints on disk name.
+            beat: called again and again while files are written.
 
         Returns:
             the manifest, a few arrays of some kilobytes that `load` needs.
@@ -234,9 +238,10 @@ class Replay:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             number = storage.next_number(directory)
-            facts["segments"] = storage.save_rows(directory, number, self._history, earlier[-1] if earlier else None)
+            previous = earlier[-1] if earlier else None
+            facts["segments"] = storage.save_rows(directory, number, self._history, previous, beat)
             facts["weights"] = storage.write(
-                directory, f"replay-{number:06d}-weights.bin", [self._tree.weights, self._waiting]
+                directory, f"replay-{number:06d}-weights.bin", [self._tree.weights, self._waiting], beat
             )
             saves = [*earlier, facts][-KEPT_SAVES:]
             storage.finish(directory, {entry["name"] for save in saves for entry in storage.entries_of(save)}, named)

@@ -30,7 +30,7 @@ _NAME = re.compile(r"\.?replay-(\d{6,})-(rows-\d{2}|weights)\.bin(\.tmp)?")
 
 
 def save_rows(
-    directory: Path, number: int, history: History, previous: Mapping[str, Any] | None
+    directory: Path, number: int, history: History, previous: Mapping[str, Any] | None, beat: Callable[[], object]
 ) -> list[dict[str, Any]]:
     """Writes the segments that have changed.
 
@@ -38,6 +38,7 @@ def save_rows(
         directory: exists.
         number: of this save, for the names.
         previous: the manifest's facts of the last save, `head` and `segments` among them; None: write all.
+        beat: as for `write`.
 
     Returns:
         an entry for each segment: start, stop (rows of the ring), name, bytes and sha256.
@@ -50,7 +51,7 @@ def save_rows(
             entries += old
             continue
         arrays = [array[start:stop] for array in history.rows]
-        entry = write(directory, f"replay-{number:06d}-rows-{index:02d}.bin", arrays)
+        entry = write(directory, f"replay-{number:06d}-rows-{index:02d}.bin", arrays, beat)
         entries.append({"start": start, "stop": stop, **entry})
     return entries
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ddrl.reporting.metrics import ONLINE_EPISODES, without_missing
+from ddrl.reporting.rank_metrics import AHEAD
 
 RATES = ("agent_steps", "frames", "datapoints", "inserts", "samples")
 """Counters whose rate per second is reported."""
@@ -41,6 +42,7 @@ class Collector:
         if not all(type(number) in (int, float) for number in [*totals.values(), self._episodes, *scores]):
             raise ValueError(f"totals {totals!s:.80}, {self._episodes!s:.20} episodes, scores {scores!s:.80}")
         self._totals = collections.Counter(totals)
+        self._ahead = 0  # agent steps among them that no checkpoint has yet
         scores = filter(math.isfinite, scores)  # older versions kept all
         self._scores = collections.deque(scores, maxlen=ONLINE_EPISODES)
         self._reports: list[Mapping[str, Any]] = []
@@ -51,13 +53,24 @@ class Collector:
         return int(self._totals["agent_steps"])
 
     def state(self) -> dict[str, Any]:
-        """Totals and the last scores, as a JSON-able dict for a checkpoint's counters."""
-        return {"totals": dict(self._totals), "episodes": self._episodes, "scores": list(self._scores)}
+        """Totals and the last scores, as a JSON-able dict for a checkpoint's counters.
+
+        Without the agent steps that are ahead of it, which a resumed run acts, and counts, again.
+        """
+        totals = dict(self._totals)
+        if self._ahead:
+            totals["agent_steps"] -= self._ahead
+        return {"totals": totals, "episodes": self._episodes, "scores": list(self._scores)}
 
     def add(self, report: Mapping[str, Any]) -> None:
         """Take in what `RankMetrics.report` returned in any rank."""
-        self._reports.append(report)
-        for name, amount in report["counters"].items():
+        counters = dict(report["counters"])
+        if AHEAD in counters:
+            ahead = counters.pop(AHEAD)
+            counters["agent_steps"] = counters.get("agent_steps", 0) + ahead
+            self._ahead += ahead
+        self._reports.append({**report, "counters": counters})
+        for name, amount in counters.items():
             self._totals[name] += amount
         self._scores.extend(score for score, _ in report["episodes"])
         self._episodes += len(report["episodes"])

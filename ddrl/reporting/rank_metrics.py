@@ -19,6 +19,8 @@ from typing import Any
 REPORT_SECONDS = 1.0
 """At most, between two reports of a rank that acts: a budget of agent steps is noticed that late, and what is not
 reported is lost with the process."""
+AHEAD = "agent_steps_ahead"
+"""Counter of agent steps that lead beyond what a checkpoint has of their actor: a resumed run acts them again."""
 
 
 def resident_mb() -> float:

@@ -18,7 +18,7 @@ class Budget:
     """
 
     def __init__(self, config: RunConfig, start: Checkpoint):
-        self.config = config
+        self.config, self._start = config, start
         self._checkpointed_version = start.version
         self._last_checkpoint = time.monotonic()
 
@@ -31,6 +31,16 @@ class Budget:
         if config.agent_steps and agent_steps >= config.agent_steps:
             return f"the budget of {counted(config.agent_steps, 'agent step')} is used up"
         return None
+
+    def used_up_before(self) -> str | None:
+        """Which budget earlier parts of the run had used up already, or None."""
+        if self.last_update(self._start.version):
+            return self.updates_used_up()
+        return self.used_up(self._start.agent_steps, 0.0)
+
+    def updates_used_up(self) -> str:
+        """What is said where the last update is made."""
+        return f"the budget of {counted(self.config.max_updates, 'update')} is used up"
 
     def last_update(self, version: int) -> bool:
         """Whether the update that leads to `version` is the last one."""

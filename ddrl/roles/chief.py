@@ -69,6 +69,7 @@ class ChiefRole:
         with read_as(f"what is counted in the checkpoint of update {start.version}", OTHER):
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
+            self._trained_before = float(start.counters.get("trained_seconds", 0.0))
         self.callbacks = start_callbacks(RunContext(config, context.run_dir, resumed, lines_of(context.run_dir)))
         self.writer = MetricsWriter(context.run_dir, self.callbacks.put)
         self.coordinator = make_coordinator(context, start.step, start.version)
@@ -172,6 +173,9 @@ class ChiefRole:
             return
         self.phase, self._signalled = Phase.STOPPING, signalled
         self._trained_seconds = time.monotonic() - self._began
+        if not flags & Flag.CHECKPOINT:  # the final evaluation is that of the part before, and has its time
+            longest = 60.0 * self.context.config.run.minutes or math.inf  # as for the ranks that wait for its end
+            self._trained_seconds = max(self._trained_seconds, min(self._trained_before, longest))
         self.time_left.training_over(self._trained_seconds, not signalled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
@@ -196,6 +200,9 @@ class ChiefRole:
 
     def _end(self) -> None:
         self._write_line(time.monotonic())
+        cut = self._signalled and self.evaluator.lacks_final(self._trained_seconds)
+        if cut and self.result["status"] == "finished":
+            self.result["unevaluated"] = True  # training is done; who goes on with the run evaluates it
         totals = self._to_score | {
             "update": self._last_version,
             "agent_steps": self.collector.agent_steps,
@@ -224,14 +231,14 @@ class ChiefRole:
     def _request_flags(self) -> None:
         """Asks for whatever is due with the next update."""
         version = self.coordinator.next_version
-        if self.budget.last_update(version):
-            made = self.coordinator.version == self.start.version and self.budget.last_update(self.start.version)
-            budget = f"the budget of {counted(self.context.config.run.max_updates, 'update')} is used up"
-            self.stop("finished", budget, flags=Flag.PUBLISH if made else Flag.CHECKPOINT | Flag.PUBLISH)
-            if not made:
-                self._stop_deadline = math.inf  # the last update is still to be made
-            elif self.phase is Phase.STOPPING:  # an earlier part of the run made it, and its checkpoint
+        if self.coordinator.version == self.start.version and (budget := self.budget.used_up_before()):
+            self.stop("finished", budget, flags=Flag.PUBLISH)  # an earlier part made its last checkpoint
+            if self.phase is Phase.STOPPING:
                 self._command()
+            return
+        if self.budget.last_update(version):
+            self.stop("finished", self.budget.updates_used_up())
+            self._stop_deadline = math.inf  # the last update is still to be made
             return
         if self.budget.checkpoint_due(version, time.monotonic()) and self.saver.gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)
@@ -351,7 +358,9 @@ class ChiefRole:
 
     def _counted(self) -> tuple[int, dict[str, Any]]:
         """Agent steps and counters that a checkpoint has; workers report before they send their state."""
-        return self.collector.agent_steps, {"metrics": self.collector.state(), "evaluations": self.evaluations.state()}
+        metrics = self.collector.state()
+        counters = {"evaluations": self.evaluations.state(), "trained_seconds": self._trained_seconds}
+        return int(metrics["totals"].get("agent_steps", 0)), {"metrics": metrics, **counters}
 
     def _on_blob(self, blob: Blob) -> None:
         if blob.peer == self.evaluator.rank:

@@ -54,7 +54,9 @@ class ComputeRoles:
             check_replay(context.config, probe, workers_here, available_memory())
         check_shards(self.network.size, len(context.layout.servers))
 
-    def worker(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
+    def worker(
+        self, transport: Transport, index: int, wake: Callable[[], None], working: Callable[[], object] = lambda: None
+    ) -> WorkerRole:
         """Worker `index` with its environments; where others act, the learner."""
         if self.context.layout.actors:
             return self._learner(transport, index, wake)
@@ -63,7 +65,9 @@ class ComputeRoles:
         environments = make_environments(self._worker_config, index)
         schedule = make_schedule(config, environments, self.network, metrics, index)
         learner = make_learner(config, self.network, self._shape, self._dtype)
-        return WorkerRole(self.context, transport, index, self.network, schedule, learner, metrics, wake)
+        return WorkerRole(
+            self.context, transport, index, self.network, schedule, learner, metrics, wake, working=working
+        )
 
     def _learner(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
         config, metrics = self.context.config, RankMetrics("learner", index)

@@ -9,7 +9,7 @@ from typing import Any
 from ddrl.exchange.transport import Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, json_blob
-from ddrl.reporting.metrics import EVALUATED, evaluation_record
+from ddrl.reporting.metrics import EVALUATED, complete, evaluation_record
 from ddrl.roles.evaluations import Evaluations, unfinished_text
 
 LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
@@ -42,6 +42,7 @@ class EvaluatorClient:
         self._run, self._layout, self._transport = context.config.run, context.layout, transport
         self._evaluations, self._event, self._write = evaluations, event, write
         self._final: dict[str, Any] = {}  # request of the final evaluation
+        self._whole = False  # all its games are over
         self._deadline = math.inf  # of its result
         self._heard = now
 
@@ -86,6 +87,14 @@ class EvaluatorClient:
         self._evaluations.lost()
         return True
 
+    def lacks_final(self, trained_seconds: float) -> bool:
+        """Of a run that was asked to end: whether it has no final evaluation because of that, or one of fewer games.
+
+        One whose time was up is as it was to be.
+        """
+        wanted = self.rank is not None and self._evaluations.at_the_end(trained_seconds)["limit_seconds"] > 0.0
+        return wanted and not self._whole and (not self._final or "ended" in self._final)
+
     def heard(self, now: float) -> None:
         """The evaluator sent something."""
         self._heard = now
@@ -102,6 +111,7 @@ class EvaluatorClient:
             return None
         known = {name: content[name] for name in EVALUATED if name in content}
         record = evaluation_record(protocol=content["stamp"], **known)
+        self._whole = bool(self._final and complete([record]))
         self._write(record)
         return record
 

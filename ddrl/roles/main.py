@@ -98,10 +98,10 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     if layout.evaluator is not None:
         port = transport.port(layout.evaluator)
         transport.host(port, factory.evaluator(port))
-    worker = factory.worker(transport, 0, wake)
+    watchdog = Watchdog(context, 0, leave_now)
+    worker = factory.worker(transport, 0, wake, watchdog.working)
     chief = factory.chief(transport, resume)
     phase_ended("environments and network")
-    watchdog = Watchdog(context, 0, leave_now)
     watchdog.start()
     run_roles([chief, worker], transport, waiter, watchdog.note)
     at_end()
@@ -264,7 +264,7 @@ def _roles_of_rank(
         return [factory.evaluator(transport)]
     roles: list[Role] = []
     if assignment.role == "worker":
-        roles.append(factory.worker(transport, assignment.index, wake))
+        roles.append(factory.worker(transport, assignment.index, wake, working))
         if context.layout.hosts_servers:
             network = factory.network
             roles.append(ServerRole(context, transport, assignment.index, network.size, network.parameter_shapes))

@@ -155,6 +155,7 @@ class WorkerRole:
         worker: id of this worker.
         wake: ends the sleep of this process' loop, when the trainer has a gradient.
         feed: brings batches that the schedule does not make by itself.
+        working: called again and again in a round of the role loop that takes long.
     """
 
     def __init__(
@@ -168,8 +169,10 @@ class WorkerRole:
         metrics: RankMetrics,
         wake: Callable[[], None],
         feed: Feed | None = None,
+        working: Callable[[], object] = lambda: None,
     ):
         self.context, self.transport, self.worker, self.schedule = context, transport, worker, schedule
+        schedule.beat = working
         self._feed = feed or Feed()
         self.metrics, self.finished, self._stopped = metrics, False, False
         config, servers = context.config, context.layout.servers
@@ -319,9 +322,11 @@ class WorkerRole:
         """Sends the state at this update boundary, at which the trainer waits for parameters.
 
         With asynchronous updates it is the worker's own boundary, but for the last, and a quorum does not wait for
-        stragglers: a trainer that acts when the run ends is given some time.
+        stragglers: a trainer that acts when the run ends is given some time. With a replay it is then broken off, so
+        that the replay, which has nothing of what it acts, can be saved.
         """
         config = self.context.config.run
+        replay = self.context.config.has_replay and not self.context.config.apex.actors
         version, self._state_due = self._state_due or 0, None
         name = states_of(self.client.asynchronous, last, snapshot.step, version)
         patience = SETTLE_SECONDS if last and self._may_lag() else 0.0
@@ -331,11 +336,14 @@ class WorkerRole:
             while not state and time.monotonic() < end:
                 time.sleep(0.01)
                 state = self.schedule.get_state()
+            if not state and last and replay:
+                self.trainer.stop()
+                state = self.schedule.get_state()
         except UsageError as error:  # of a replay: training is worth more than its files
             state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
-        if not state and self.context.config.has_replay and not self.context.config.apex.actors:
+        if not state and replay:
             state = {"unsaved": np.frombuffer(b"it was acting, and its replay was about to change", np.uint8)}
-        if config.reset_at_checkpoint and state and "unsaved" not in state:
+        if config.reset_at_checkpoint and not last and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
         state = state or self.schedule.counters()
         self._feed.save(snapshot.step, state, lambda whole: self._send_state(name, whole))

@@ -94,6 +94,12 @@ class ActorThreads:
         """The actors' state, between two rollouts."""
         return {f"actor{i}.{k}": v for i, actor in enumerate(self.actors) for k, v in actor.get_state().items()}
 
+    def settle(self) -> dict[str, np.ndarray]:
+        """The actors' state, which checkpoints have until the next call: what is acted meanwhile is ahead of them."""
+        for actor in self.actors:
+            actor.settle()
+        return self.get_state()
+
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
         """The inverse; True if all environments go on where they were."""
         goes_on = [

@@ -135,7 +135,7 @@ class ReplaySchedule(GroupSchedule):
 
     def _state(self) -> dict[str, np.ndarray]:
         """Nothing of the time before the first period: it is short, and begins again."""
-        if self.target is None:
+        if self.target is None or not self.period:
             return {}
         target = {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
         return self._acting_state() | target | self.batches.get_state() | self._saved_replay()
@@ -153,10 +153,12 @@ class ReplaySchedule(GroupSchedule):
             self.metrics.event("transitions_left_out", text)
 
     def _saved_replay(self) -> dict[str, np.ndarray]:
-        return self.replay.save(self._directory, self._named)
+        return self.replay.save(self._directory, self._named, self.beat or (lambda: None))
 
     def _acting_state(self) -> dict[str, np.ndarray]:
-        return self.actor_threads.get_state()
+        """Where acting was broken off, simulators begin anew: the replay has nothing of the episodes that they are in
+        since the period before."""
+        return self.counters() if self._broken_off else self.actor_threads.get_state()
 
 
 def averaged(target: Snapshot, newest: Snapshot, part: float, statistics: int = 0) -> Snapshot:
@@ -226,7 +228,7 @@ class Concurrent(ReplaySchedule):
 
     def _begin(self, target: Snapshot) -> None:
         self.target = target
-        self._begun = self.actor_threads.get_state()
+        self._begun = self.actor_threads.settle()
         self.actor_threads.begin(self._buffer, lambda: target)
 
     def _acting_state(self) -> dict[str, np.ndarray]:

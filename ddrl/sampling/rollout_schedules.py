@@ -28,6 +28,7 @@ class GroupSchedule(Schedule):
         self.actor_threads = actor_threads
         self._ended = ended
         self._busy = threading.Lock()
+        self._broken_off = False  # acting, by the end: the actors are somewhere in a rollout that nobody will see
 
     def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Any] | None:
         """See `ddrl.sampling.schedules.Schedule`."""
@@ -38,6 +39,7 @@ class GroupSchedule(Schedule):
             try:
                 return self._next(snapshot)
             except Ended:
+                self._broken_off = True
                 return None
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -48,6 +50,9 @@ class GroupSchedule(Schedule):
             return self._state()
         finally:
             self._busy.release()
+
+    def counters(self) -> dict[str, np.ndarray]:
+        return {f"actor{i}.draws": actor.draws() for i, actor in enumerate(self.actor_threads.actors)}
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         """Goes on from `state`; environments that could not be saved are reset, and what they had filled is
@@ -116,8 +121,7 @@ class RolloutSchedule(GroupSchedule):
         return state and {"rollouts": np.int64(self.rollouts)} | state
 
     def counters(self) -> dict[str, np.ndarray]:
-        draws = {f"actor{i}.draws": actor.draws() for i, actor in enumerate(self.actor_threads.actors)}
-        return {"rollouts": np.int64(self.rollouts)} | draws
+        return {"rollouts": np.int64(self.rollouts)} | super().counters()
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         self.rollouts = int(state.get("rollouts", 0))
@@ -266,7 +270,7 @@ class DoubleBuffered(RolloutSchedule):
     def _fill(self, snapshot: Snapshot) -> Snapshot:
         """Begins to act with these parameters, and returns them."""
         self._acting = snapshot
-        self._begun = self.actor_threads.get_state()
+        self._begun = self.actor_threads.settle()
         self.actor_threads.begin(self._filling, lambda: snapshot)
         return snapshot
 

@@ -28,10 +28,12 @@ class Schedule(Protocol):
         target: theta^-: of target networks where a replay is learned from, those that acted where rollouts are; None
             before the first ones.
         seen: counts for the running statistics; None where there are none.
+        beat: called again and again while `get_state` writes files; None: nobody is told.
     """
 
     target: Snapshot | None = None
     seen: Seen | None = None
+    beat: Callable[[], object] | None = None
 
     @property
     def target_vector(self) -> Any:

@@ -189,10 +189,13 @@ await_requeue() {
 }
 
 # ended RUN BEFORE: since its result was BEFORE, the run came to an end that a new start would not change. Without its
-# last checkpoint it did not.
+# last checkpoint it did not, nor where it was asked to end in its final evaluation; but with --minutes, which count
+# anew, a new start would train again.
 ended() {
+  local not='lost|unsaved'
+  ! grep -Eqs '"minutes": 0(\.0)?[,}]' "$1/config.json" || not+='|unevaluated'
   [[ $(result_of "$1") != "$2" ]] && grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" \
-    && ! grep -Eqs '"(lost|unsaved)":' "$1/result.json"
+    && ! grep -Eqs "\"($not)\":" "$1/result.json"
 }
 
 # supervise RUN BEFORE COMMAND...: the command's status; once asked to end, passes that on until the command has ended.

@@ -103,7 +103,7 @@ def state_of(path: Path) -> State:
     result = rundir.read_json(path / rundir.RESULT)
     if not isinstance(result, dict):
         return State("interrupted", DAMAGED if (path / rundir.RESULT).exists() else "")
-    if result.get("status") in ENDED_WELL:
+    if result.get("status") in ENDED_WELL and not result.get("unevaluated"):
         return State("finished", str(result.get("message", "")) if result.get("stopped_early") else "")
     if result.get("status") == "failed":
         return State("failed", " ".join(str(result.get("message", "")).split()))

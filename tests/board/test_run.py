@@ -158,6 +158,8 @@ def test_states(tmp_path):
     assert (run.summary()["state"], run.summary()["why"]) == ("failed", "the <b>disk</b> is full")
     end(path, "stopped", "as asked")
     assert seen(path).summary()["state"] == "stopped"
+    rundir.write_json(path / rundir.RESULT, {"status": "finished", "message": "all updates", "unevaluated": True})
+    assert seen(path).summary()["state"] == "finished"
 
 
 def test_files_that_shrink_are_read_anew(tmp_path):

@@ -18,7 +18,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.callbacks import CallbackThread, RunContext
 from ddrl.reporting.collector import Collector
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record, read_metrics, without_undone
-from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import AHEAD, RankMetrics
 from ddrl.reporting.tensorboard import TensorBoard, crc32c
 
 
@@ -249,6 +249,16 @@ def test_a_resumed_collector_goes_on_as_the_uninterrupted_one():
         collector.add(report(counters={"agent_steps": 9}, episodes=[[5.0, 5]]))
     assert whole.line(4, 8.0) == resumed.line(4, 8.0)
     assert whole.state() == resumed.state()
+
+
+def test_agent_steps_ahead_of_a_checkpoint_are_reported_and_no_part_of_it():
+    collector = Collector()
+    collector.add(report(counters={"agent_steps": 100, AHEAD: 40}))
+    line = collector.line(1, 2.0)
+    assert (line["agent_steps"], line["agent_steps_per_s"]) == (collector.agent_steps, 70.0) == (140, 70.0)
+    assert AHEAD not in line and collector.state()["totals"] == {"agent_steps": 100}
+    collector.add(report(counters={"agent_steps": 50, AHEAD: -30}))
+    assert collector.agent_steps == 160 and collector.state()["totals"] == {"agent_steps": 150}
 
 
 def test_not_finite_numbers_are_left_out(tmp_path):

@@ -63,6 +63,8 @@ class Play:
         version=0,
         resumed=False,
         algorithm=None,
+        agent_steps=0,
+        counters=None,
     ):
         self.now = 100.0
         clock = types.SimpleNamespace(monotonic=lambda: self.now)
@@ -81,12 +83,13 @@ class Play:
         start = Checkpoint(
             version,
             version,
-            0,
+            agent_steps,
             7.0,
             np.arange(SIZE, dtype=np.float32),
             slots,
             version,
             (("x", (SIZE,)),),
+            counters=counters or {},
             worker_states={1: {"draws": np.arange(3)}},
         )
         self.chief = ChiefRole(JobContext(config, run_dir, layout), self.sent, start, resumed)

@@ -14,7 +14,7 @@ from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, PeerLost
 from ddrl.job.role import Topic
 from ddrl.reporting.metrics import read_metrics
-from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import AHEAD, RankMetrics
 from ddrl.roles import checkpoint_saver
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.rundir import STOP
@@ -41,6 +41,19 @@ def test_a_checkpoint_waits_for_all_parts(play):
     np.testing.assert_allclose(saved.parameters, 2.0 + np.arange(SIZE))
     np.testing.assert_allclose(saved.slots["v"], 2.2 + np.arange(SIZE), rtol=1e-6)
     assert {w: s["draws"].tolist() for w, s in saved.worker_states.items()} == {0: [0, 0], 1: [1, 1]}
+
+
+def test_a_checkpoint_counts_no_step_that_a_resume_acts_again(play):
+    job = play(run={"checkpoint_every_updates": 1})
+    assert job.have() == Flag.CHECKPOINT
+    worker = RankMetrics("worker", 1)
+    worker.count("agent_steps", 640)
+    worker.count(AHEAD, 64)
+    job.chief.handle(Blob(1, Topic.REPORT, json.dumps(worker.report()).encode()))
+    job.everything()
+    saved = checkpoints.load_latest(job.run_dir)
+    assert saved.agent_steps == saved.counters["metrics"]["totals"]["agent_steps"] == 640
+    assert job.chief.collector.agent_steps == 704
 
 
 def test_a_worker_whose_state_does_not_come_does_not_hold_a_checkpoint_up_for_ever(play):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ddrl import checkpoint as checkpoints
 from ddrl.exchange.messages import Flag
 from ddrl.exchange.transport import Blob, PeerLost
 from ddrl.job.role import Topic
@@ -222,3 +223,69 @@ def test_a_lost_evaluator_leaves_training_going(play):
     job.everything()
     job.chief.advance()
     assert job.ended()["status"] == "finished" and job.sent.take(Topic.EVALUATE) == []
+
+
+@pytest.mark.parametrize("games, missing", [(50, False), (31, True)])
+def test_a_final_evaluation_that_was_asked_to_end_is_still_to_be_made(play, games, missing):
+    """But for one whose games were all over by then."""
+    job = play(run={"max_updates": 1})
+    job.now += 50.0
+    job.have()
+    request = job.request
+    job.everything()
+    assert checkpoints.load_latest(job.run_dir).counters["trained_seconds"] == 50.0
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.chief.advance()
+    played = {"mean": 3.0, "maximum": 9.0, "games": games, "of_games": 50, "unfinished": 0, "timed_out": 50 - games}
+    content = request | played | {"seconds": 31.0, "stamp": {}}
+    job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result.get("unevaluated", False)) == ("finished", missing)
+
+
+def test_a_stop_while_the_last_update_is_awaited_leaves_the_final_evaluation_to_be_made(play):
+    job = play(run={"max_updates": 2})
+    job.have()
+    job.chief.advance()
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.chief.advance()
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["unevaluated"]) == ("finished", True) and job.sent.take(Topic.EVALUATE) == []
+
+
+def test_nothing_is_still_to_be_made_where_there_is_no_final_evaluation(play):
+    job = play(run={"max_updates": 1}, evaluation={"final_evaluation_minutes": 0.0})
+    job.have()
+    (job.run_dir / STOP).touch()
+    job.now += 1.0
+    job.everything()
+    job.chief.advance()
+    assert "unevaluated" not in job.ended()
+
+
+ACTED = {"metrics": {"totals": {"agent_steps": 640}}, "trained_seconds": 5000.0}
+
+
+@pytest.mark.parametrize("budget", [{"max_updates": 2}, {"agent_steps": 640}])
+def test_a_run_whose_budget_is_used_up_only_evaluates_when_it_is_resumed(play, budget):
+    """In the time that the evaluation had after the training."""
+    job = play(version=2, resumed=True, run=budget, agent_steps=640, counters=ACTED)
+    job.chief.advance()
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND and job.have() is None
+    assert job.files() == [] and job.chief._trained_seconds == 5000.0
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["update"], result["agent_steps"]) == ("finished", 2, 640)
+    assert "unevaluated" not in result
+
+
+def test_a_run_with_a_larger_budget_trains_on(play):
+    job = play(version=2, resumed=True, run={"agent_steps": 641}, agent_steps=640, counters=ACTED)
+    assert job.have() == Flag.NONE and job.chief.coordinator.version == 3

@@ -114,13 +114,13 @@ def saved_state(schedule, algorithm, last):
     role.context, role._state_due = types.SimpleNamespace(config=config), None
     role.client, role._may_lag = types.SimpleNamespace(asynchronous=False), lambda: True
     role.schedule, role._feed = schedule, types.SimpleNamespace(save=lambda step, state, send: sent.append(state))
-    role._report = lambda: None
+    role._report, role.trainer = lambda: None, types.SimpleNamespace(stop=schedule.stop)
     role._save_state(Snapshot(5, 7, None), last)
     return sent[0]
 
 
 class Acting:
-    """A schedule that has a state after it was asked so often."""
+    """A schedule that has a state after it was asked so often, or once it is stopped."""
 
     def __init__(self, asked):
         self.left = asked
@@ -132,6 +132,9 @@ class Acting:
     def counters(self):
         return {"draws": np.int64(9)}
 
+    def stop(self):
+        self.left = 0
+
 
 def test_a_replay_worker_that_acts_at_a_checkpoint_says_so():
     (why,) = saved_state(Acting(1_000_000), "dqn", last=False).values()
@@ -141,6 +144,15 @@ def test_a_replay_worker_that_acts_at_a_checkpoint_says_so():
 
 def test_at_the_end_of_a_run_a_worker_is_given_time_to_act_to_the_end():
     assert saved_state(Acting(5), "dqn", last=True) == {"period": 3}
+
+
+@pytest.mark.parametrize(
+    "algorithm, last, saved", [("dqn", True, {"period": 3}), ("ba3c", True, {"draws": 9}), ("dqn", False, None)]
+)
+def test_a_replay_worker_that_acts_on_at_the_end_of_a_run_is_broken_off(algorithm, last, saved, monkeypatch):
+    monkeypatch.setattr(worker, "SETTLE_SECONDS", 0.0)
+    state = saved_state(Acting(1_000_000), algorithm, last)
+    assert state == saved if saved else "unsaved" in state
 
 
 @pytest.mark.parametrize(

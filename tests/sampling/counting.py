@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from ddrl.envs.base import EpisodeTracker
+from ddrl.reporting.collector import Collector
 from ddrl.types import Discrete
 
 
@@ -64,3 +65,11 @@ def policy(parameters, observations):
     scaled = observations * np.array([0.01, 0.02, 0.03], np.float32)
     value = scaled[:, 0] + scaled[:, 1] + scaled[:, 2] + parameters[0]  # a product of matrices may depend on other rows
     return np.stack([np.sin(value), parameters[1] * np.cos(value)], axis=1).astype(np.float32), value
+
+
+def agent_steps(schedule, before=0):
+    """Those that a checkpoint has of a schedule now, after `before` of the part of the run before."""
+    collector = Collector(state={"totals": {"agent_steps": before}})
+    for actor in schedule.actor_threads.actors:
+        collector.add(actor.metrics.report())
+    return collector.state()["totals"]["agent_steps"]

@@ -11,7 +11,7 @@ import pytest
 from ddrl.ops.draws import epsilon_greedy
 from ddrl.sampling.replay_schedules import Concurrent, Standard
 from ddrl.types import Snapshot
-from tests.sampling.counting import policy
+from tests.sampling.counting import agent_steps, policy
 from tests.sampling.replaying import (
     MINIMUM,
     PERIODS,
@@ -220,6 +220,24 @@ def test_resume_equals_uninterrupted(kind, at, options, tmp_path):
 
 
 @KINDS
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("at", [1, 13, 20])
+def test_a_resume_counts_no_agent_step_twice(kind, groups, at, tmp_path):
+    """It acts those again that were acted since the period began."""
+    whole = trained(kind, 34, groups=groups)
+    first = Training(make_schedule(kind, tmp_path, groups=groups)).run(at)
+    state = {name: array.copy() for name, array in first.schedule.get_state().items()}
+    first.schedule.actor_threads.wait()
+    before = agent_steps(first.schedule)
+    first.schedule.stop()
+    resumed = Training(make_schedule(kind, tmp_path, groups=groups), first.parameters, at)
+    resumed.schedule.set_state(state, reset_seed=1)
+    resumed.run(34 - at)
+    resumed.schedule.stop()
+    assert agent_steps(resumed.schedule, before) == agent_steps(whole.schedule) > before
+
+
+@KINDS
 def test_a_run_may_be_resumed_again_and_again(kind, tmp_path):
     whole = trained(kind, 30)
     parameters, version, state = (0.5, 1.5), 0, {}
@@ -309,6 +327,52 @@ def test_no_state_is_given_in_the_middle_of_acting(tmp_path):
     environment.recv = lambda: (states.append(schedule.get_state()), receive())[1]
     Training(schedule).run(UPDATES[Standard] + 1)
     assert states and all(state == {} for state in states)
+    schedule.stop()
+
+
+@KINDS
+@pytest.mark.parametrize("groups", [1, 3])
+def test_acting_that_the_end_breaks_off_leaves_a_replay_that_can_be_saved(kind, groups, tmp_path):
+    schedule = make_schedule(kind, tmp_path, groups=groups, exponent=0.0)
+    training = Training(schedule).run(UPDATES[kind])
+    for actor in schedule.actor_threads.actors:
+        actor.environment.pause = 0.5
+    training.run(UPDATES[kind])
+    held = content(schedule.replay)
+    trainer = threading.Thread(target=lambda: schedule.next_batch(training.snapshot), daemon=True)
+    trainer.start()
+    time.sleep(0.1)
+    assert schedule.get_state() == {}, "it is acting"
+    schedule.stop()
+    trainer.join(timeout=5.0)
+    state = schedule.get_state()
+    assert ("actor0.step.env_id" in state) == (kind is Concurrent), "that of the period's beginning"
+    again = make_schedule(kind, tmp_path, groups=groups, exponent=0.0)
+    resumed = Training(again, training.parameters, training.version)
+    resumed.schedule.set_state(state, reset_seed=1)
+    assert content(resumed.schedule.replay) == held and resumed.schedule.period == 2
+    resumed.run(2 * UPDATES[kind])
+    assert resumed.schedule.period == 4
+    resumed.schedule.replay.check()
+    resumed.schedule.stop()
+
+
+def test_nothing_is_saved_of_a_prefill_that_the_end_breaks_off(tmp_path):
+    schedule = make_schedule(Standard, tmp_path)
+    (actor,) = schedule.actor_threads.actors
+    receive = actor.environment.recv
+    actor.environment.recv = lambda: (schedule._ended.set(), receive())[1]
+    assert schedule.next_batch(Training(schedule).snapshot) is None
+    assert schedule.get_state() == {} and not list(tmp_path.iterdir())
+    schedule.stop()
+
+
+def test_saving_a_replay_tells_again_and_again_that_it_works(tmp_path):
+    schedule, beats = make_schedule(Standard, tmp_path), []
+    schedule.beat = lambda: beats.append(None)
+    Training(schedule).run(1)
+    schedule.get_state()
+    assert len(beats) >= 2, "with each file"
     schedule.stop()
 
 

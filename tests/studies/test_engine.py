@@ -157,6 +157,13 @@ def test_states_of_half_written_directories(tmp_path):
     assert state_of(tmp_path / "begun").status == "interrupted"
 
 
+def test_a_point_that_was_asked_to_end_in_its_final_evaluation_is_gone_on_with(tmp_path):
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
+    assert state_of(tmp_path).status == "finished"
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished", "unevaluated": True})
+    assert state_of(tmp_path).status == "interrupted"
+
+
 def point_of(minutes, cores=0):
     return Point("p", TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": minutes}), {}, cores)
 

@@ -277,6 +277,15 @@ def test_a_run_that_ends_by_itself_is_not_marked(tmp_path):
     assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
 
 
+def test_a_run_whose_final_evaluation_the_rule_ends_is_finished(tmp_path):
+    def end():
+        rundir.write_json(tmp_path / MARK, {"message": "stopped early: low"})
+        rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished", "unevaluated": True})
+
+    train_unless_hopeless(end, tmp_path, [], RULE)
+    assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
+
+
 @pytest.mark.timeout(150)
 def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
     monkeypatch.setattr(median_rule, "LOOK_SECONDS", 0.2)

@@ -106,6 +106,8 @@ def _close(path: Path) -> bool:
         changed = {"status": "finished", "stopped_early": why, "message": why.get("message", "stopped early")}
         rundir.write_json(path / rundir.RESULT, result | changed)
         return True
+    if isinstance(why, dict) and isinstance(result, dict) and result.pop("unevaluated", False):
+        rundir.write_json(path / rundir.RESULT, result)  # it was the rule that asked, and it does not ask again
     (path / MARK).unlink(missing_ok=True)
     return False
 
