@@ -266,7 +266,7 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
         return evaluations(90.0, 310.0 if point.config.run.seed == 1 else 200.0)
 
     report = games.GAMES.report(settings, finished(games.GAMES, settings, records_of))
-    assert report.finding == "1 of 2 games reach their target within 30 minutes by the median of their runs."
+    assert report.finding == "1 of 2 games reaches its target within 30 minutes by the median of the runs."
     breakout, pong = report.tables[0].rows
     assert [breakout[0], *breakout[2:5]] == ["breakout", 3, 300.0, "1 of 3 in 2 min, 2 not reached in 2 min"]
     assert [pong[0], *pong[2:5]] == ["pong", 3, 10.0, "10; 20; 30 min"]

@@ -11,6 +11,7 @@ from ddrl.algorithms.parts import rom_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import complete
+from ddrl.reporting.texts import counted
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, level, score_curves, spread_text, unit_of
 from ddrl.studies.figures import Panel
@@ -139,7 +140,8 @@ class GamesSettings(BudgetSettings):
             return extremes(games, final(EVALUATION), "mean score of the last evaluation")
         reached = [game for game in games if (times := self.times(game)) and times.median is not None]
         limit = f" within {self.minutes:g} minutes" if self.minutes else ""
-        return f"{len(reached)} of {len(games)} games reach their target{limit} by the median of their runs."
+        do = "reaches its" if len(reached) == 1 else "reach their"
+        return f"{len(reached)} of {counted(len(games), 'game')} {do} target{limit} by the median of the runs."
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         return product(game=self.games, seed=self.seeds)
