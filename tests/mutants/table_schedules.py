@@ -58,6 +58,14 @@ MUTANTS = (
         "A resumed run acts another period than it had begun.",
     ),
     Mutant(
+        "concurrent-resume-counts-twice",
+        "ddrl/sampling/replay_schedules.py",
+        "        self._begun = self.actor_threads.settle()\n",
+        "        self._begun = self.actor_threads.get_state()\n",
+        ("tests/sampling/test_replay_schedules.py::test_a_resume_counts_no_agent_step_twice",),
+        "A resumed run counts the agent steps again that it acts again.",
+    ),
+    Mutant(
         "prefill-is-a-row-short",
         "ddrl/sampling/replay_schedules.py",
         "left = -(-self._minimum // simulators)",
@@ -128,6 +136,22 @@ MUTANTS = (
         '0.0 * np.asarray(state.get("behind", 0.0)), state.get("first")',
         ("tests/sampling/test_rollout_schedules.py::test_resume_equals_uninterrupted",),
         "A resumed run takes the gradients that are left of its storage elsewhere.",
+    ),
+    Mutant(
+        "double-buffered-resume-counts-twice",
+        "ddrl/sampling/rollout_schedules.py",
+        "        self._begun = self.actor_threads.settle()\n",
+        "        self._begun = self.actor_threads.get_state()\n",
+        ("tests/sampling/test_rollout_schedules.py::test_a_resume_counts_no_agent_step_twice",),
+        "A resumed run counts the agent steps again that it acts again.",
+    ),
+    Mutant(
+        "synchronized-gradient-is-at-older-parameters",
+        "ddrl/sampling/rollout_schedules.py",
+        "            if self.refresh_every:\n                snapshot = snapshot._replace",
+        "            if False:\n                snapshot = snapshot._replace",
+        ("tests/sampling/test_rollout_schedules.py",),
+        "APPO takes the first gradient of a rollout at parameters that are older than those that acted last.",
     ),
     Mutant(
         "rollouts-resume-forgets-their-number",
