@@ -75,18 +75,20 @@ class Collector:
         self._scores.extend(score for score, _ in report["episodes"])
         self._episodes += len(report["episodes"])
 
-    def line(self, update: int, wall_seconds: float) -> dict[str, Any]:
+    def line(self, update: int, wall_seconds: float, shortest: float = 0.0) -> dict[str, Any]:
         """The `train` record of the interval since the last line.
 
         Args:
             update: updates applied up to now.
             wall_seconds: wall time of the run up to now, earlier parts included.
+            shortest: seconds that reports are apart. A shorter interval, such as the last one, has no rates: what is
+                reported in it happened before it, too.
         """
         seconds, updates = wall_seconds - self._wall_seconds, update - self._update
         counters = _sum_dicts(report["counters"] for report in self._reports)
         line: dict[str, Any] = {"kind": "train", "wall_seconds": round(wall_seconds, 3), "update": update}
         line |= {name: int(self._totals[name]) for name in TOTALS if name in self._totals}
-        if seconds > 0:
+        if seconds > 0 and seconds >= shortest:
             rates = {name: counters[name] / seconds for name in RATES if name in counters}
             line |= {f"{name}_per_s": round(rate, 2) for name, rate in rates.items()}
             line["updates_per_s"] = round(updates / seconds, 3)

@@ -211,6 +211,16 @@ def test_rates_are_of_the_interval_and_totals_of_the_run():
     assert collector.agent_steps == 140
 
 
+@pytest.mark.parametrize("seconds, rates", [(0.999, {}), (1.0, {"agent_steps_per_s": 40.0, "updates_per_s": 2.0})])
+def test_an_interval_that_is_shorter_than_that_of_reports_has_no_rates(seconds, rates):
+    collector = Collector()
+    collector.line(1, 10.0)
+    collector.add(report(counters={"agent_steps": 40}))
+    line = collector.line(3, 10.0 + seconds, shortest=1.0)
+    assert {name: value for name, value in line.items() if name.endswith("_per_s")} == rates
+    assert line["agent_steps"] == 40
+
+
 def test_what_was_not_measured_is_absent():
     assert Collector().line(0, 0.0) == {"kind": "train", "wall_seconds": 0.0, "update": 0, "episodes": 0}
 
