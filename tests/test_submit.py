@@ -350,6 +350,7 @@ def test_status_of_runs_studies_and_searches(here, ddrl):
     points = [{"name": name} for name in ("one", "two", "three")]
     a_run(study / "points" / "one", [], {"status": "target"})
     a_run(study / "points" / "two", [], {"status": "failed"})
+    a_run(study / "points" / "three", [], {"status": "finished", "unevaluated": True})
     rundir.write_json(study / "study.json", {"points": points})
     status, out, err = ddrl("status", *(path.name for path in (running, here / "broken", here / "done", gone, study)))
     assert (status, err) == (0, "")

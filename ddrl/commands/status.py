@@ -141,7 +141,8 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     """Of a study or search: its jobs, and the runs that are under way."""
     runs, total, noun = runs_of(directory)
     results = {path: rundir.read_json(path / rundir.RESULT) for path in runs}
-    ended = [result.get("status") for result in results.values() if isinstance(result, dict)]
+    told = [result for result in results.values() if isinstance(result, dict) and not result.get("unevaluated")]
+    ended = [result.get("status") for result in told]
     finished, failed = sum(status in ENDED_WELL for status in ended), ended.count("failed")
     progress = f"{finished} of {total} {noun} finished" + (f", {failed} failed" if failed else "")
     where, records = as_typed(directory), noted(directory)

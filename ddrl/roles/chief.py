@@ -26,7 +26,7 @@ from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
 from ddrl.reporting.metrics import MetricsWriter, complete, lines_of
 from ddrl.reporting.phases import phase_ended, take_phases
-from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
 from ddrl.reporting.texts import counted
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
@@ -70,6 +70,7 @@ class ChiefRole:
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
             self._trained_before = float(start.counters.get("trained_seconds", 0.0))
+            self._acted_before = int(start.counters.get("acted_agent_steps", start.agent_steps))
         self.callbacks = start_callbacks(RunContext(config, context.run_dir, resumed, lines_of(context.run_dir)))
         self.writer = MetricsWriter(context.run_dir, self.callbacks.put)
         self.coordinator = make_coordinator(context, start.step, start.version)
@@ -85,6 +86,7 @@ class ChiefRole:
         self._stop_deadline = 0.0
         self._signalled = self._started = self._evaluation_due = False
         self._trained_seconds = 0.0
+        self._acted = 0  # agent steps of the run, at least: a part that only evaluates has those of the part before
         self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
         self._failed: set[int] = set()  # processes that have told of their mistake
         self._begin(resumed, notes)
@@ -176,6 +178,7 @@ class ChiefRole:
         if not flags & Flag.CHECKPOINT:  # the final evaluation is that of the part before, and has its time
             longest = 60.0 * self.context.config.run.minutes or math.inf  # as for the ranks that wait for its end
             self._trained_seconds = max(self._trained_seconds, min(self._trained_before, longest))
+            self._acted = self._acted_before
         self.time_left.training_over(self._trained_seconds, not signalled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
@@ -205,7 +208,7 @@ class ChiefRole:
             self.result["unevaluated"] = True  # training is done; who goes on with the run evaluates it
         totals = self._to_score | {
             "update": self._last_version,
-            "agent_steps": self.collector.agent_steps,
+            "agent_steps": max(self._acted, self.collector.agent_steps),
             "wall_seconds": round(self.wall_seconds, 3),
         }
         write_json(self.context.run_dir / RESULT, self.result | totals)
@@ -230,8 +233,8 @@ class ChiefRole:
 
     def _request_flags(self) -> None:
         """Asks for whatever is due with the next update."""
-        version = self.coordinator.next_version
-        if self.coordinator.version == self.start.version and (budget := self.budget.used_up_before()):
+        version, begins = self.coordinator.next_version, self.coordinator.version == self.start.version
+        if begins and (budget := self.budget.used_up_before(self._acted_before)):
             self.stop("finished", budget, flags=Flag.PUBLISH)  # an earlier part made its last checkpoint
             if self.phase is Phase.STOPPING:
                 self._command()
@@ -310,7 +313,8 @@ class ChiefRole:
     # Evaluation ----------------------------------------------------------------------------------------------
 
     def _evaluate(self, version: int, last: bool) -> None:
-        at = {"version": version, "agent_steps": self.collector.agent_steps, "wall_seconds": self.wall_seconds}
+        acted = max(self._acted, self.collector.agent_steps)
+        at = {"version": version, "agent_steps": acted, "wall_seconds": self.wall_seconds}
         if not last:
             self.evaluator.play(at, self._planned_seconds)
         elif not self._signalled:
@@ -359,8 +363,13 @@ class ChiefRole:
     def _counted(self) -> tuple[int, dict[str, Any]]:
         """Agent steps and counters that a checkpoint has; workers report before they send their state."""
         metrics = self.collector.state()
-        counters = {"evaluations": self.evaluations.state(), "trained_seconds": self._trained_seconds}
-        return int(metrics["totals"].get("agent_steps", 0)), {"metrics": metrics, **counters}
+        counters = {
+            "metrics": metrics,
+            "evaluations": self.evaluations.state(),
+            "trained_seconds": self._trained_seconds,
+            "acted_agent_steps": self.collector.agent_steps,  # those too that a resume acts again
+        }
+        return int(metrics["totals"].get("agent_steps", 0)), counters
 
     def _on_blob(self, blob: Blob) -> None:
         if blob.peer == self.evaluator.rank:
@@ -420,7 +429,8 @@ class ChiefRole:
         self._next_line = now + self.context.config.run.log_every_seconds
         self.metrics.gauge("live_workers", len(self.coordinator.live))
         self.collector.add(self.metrics.report())
-        line = self.collector.line(self.coordinator.version, self.wall_seconds)
+        shortest = min(REPORT_SECONDS, self.context.config.run.log_every_seconds)
+        line = self.collector.line(self.coordinator.version, self.wall_seconds, shortest)
         self.writer.write(line | self._now())
         self._tell_of(self.callbacks.troubles())
 

@@ -173,7 +173,7 @@ class SynchronizedRollouts(RolloutSchedule):
     """
 
     _latest: Snapshot  # since the first `update` or `next_batch`
-    _acted: Snapshot  # the newest that was asked for
+    _asked: list[Snapshot]  # what the groups have asked for in this rollout
 
     def update(self, snapshot: Snapshot) -> None:
         """Parameters for `refresh_every`; otherwise acting takes those of `next_batch`."""
@@ -182,17 +182,20 @@ class SynchronizedRollouts(RolloutSchedule):
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
         if self.minibatches.empty:
             self._latest = self.target = snapshot
+            self._asked = []
             self.actor_threads.fill(self.learning, self._newest, self.refresh_every)
             self._see()
             self.actor_threads.reset_ended()
             self._start()
             if self.refresh_every:
-                snapshot = snapshot._replace(version=self._acted.version, parameters=self._acted.parameters)
+                acted = max(reversed(self._asked), key=lambda asked: asked.version)  # the last of equal ones
+                snapshot = snapshot._replace(version=acted.version, parameters=acted.parameters)
         return snapshot, self.minibatches.take()
 
     def _newest(self) -> Snapshot:
-        self._acted = self._latest
-        return self._acted
+        latest = self._latest
+        self._asked.append(latest)
+        return latest
 
     def _state(self) -> dict[str, np.ndarray]:
         return self.actor_threads.get_state() | self._learning_state()

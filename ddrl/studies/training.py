@@ -47,11 +47,14 @@ def measuring(measure: Callable[[Point], Mapping[str, Any]]) -> Callable[[Point,
 
 
 def settings_in(config: TrainConfig, path: Path) -> tuple[TrainConfig, bool]:
-    """The settings of the run in `path`, and whether it goes on: then with the minutes that are left."""
+    """The settings of the run in `path`, and whether it goes on: then with the minutes that are left, and the final
+    evaluation of all."""
     config = config.changed(run={"run_dir": str(path)})
     if not (path / rundir.CONFIG).exists():
         return config, False
     if not config.run.minutes or not list_checkpoints(path):
         return config, True
     left = config.run.minutes - load_latest(path).wall_seconds / 60.0
-    return config.changed(run={"minutes": max(SHORTEST_MINUTES, left)}), True
+    whole = config.evaluation.longest_final_seconds(60.0 * config.run.minutes) / 60.0
+    evaluation = {"final_evaluation_minutes": whole} if config.evaluation.evaluator else {}
+    return config.changed(run={"minutes": max(SHORTEST_MINUTES, left)}, evaluation=evaluation), True

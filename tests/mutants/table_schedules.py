@@ -148,8 +148,8 @@ MUTANTS = (
     Mutant(
         "synchronized-gradient-is-at-older-parameters",
         "ddrl/sampling/rollout_schedules.py",
-        "            if self.refresh_every:\n                snapshot = snapshot._replace",
-        "            if False:\n                snapshot = snapshot._replace",
+        "            if self.refresh_every:\n                acted = ",
+        "            if False:\n                acted = ",
         ("tests/sampling/test_rollout_schedules.py",),
         "APPO takes the first gradient of a rollout at parameters that are older than those that acted last.",
     ),

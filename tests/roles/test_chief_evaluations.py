@@ -286,6 +286,18 @@ def test_a_run_whose_budget_is_used_up_only_evaluates_when_it_is_resumed(play, b
     assert "unevaluated" not in result
 
 
+def test_a_budget_that_was_used_up_by_steps_ahead_of_the_last_checkpoint_is_used_up(play):
+    """A resume would act 64 of the 640 again, and make updates that the whole run had not."""
+    counters = {"metrics": {"totals": {"agent_steps": 576}}, "acted_agent_steps": 640}
+    job = play(version=2, resumed=True, run={"agent_steps": 640}, agent_steps=576, counters=counters)
+    job.chief.advance()
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    result = job.ended()
+    assert (result["update"], result["agent_steps"]) == (2, 640) and job.files() == []
+
+
 def test_a_run_with_a_larger_budget_trains_on(play):
     job = play(version=2, resumed=True, run={"agent_steps": 641}, agent_steps=640, counters=ACTED)
     assert job.have() == Flag.NONE and job.chief.coordinator.version == 3
