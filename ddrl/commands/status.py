@@ -18,7 +18,7 @@ from ddrl.slurm.records import JOBS, JobRecord, noted, noted_since
 from ddrl.slurm.runs import read_run, why_gone
 from ddrl.slurm.text import as_typed, printable
 from ddrl.studies.plan import PLAN
-from ddrl.studies.points import ENDED_WELL, POINTS
+from ddrl.studies.points import POINTS, ended_well
 from ddrl.tuning.plan import FILE as SEARCH
 from ddrl.tuning.plan import TRIALS
 
@@ -141,9 +141,8 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     """Of a study or search: its jobs, and the runs that are under way."""
     runs, total, noun = runs_of(directory)
     results = {path: rundir.read_json(path / rundir.RESULT) for path in runs}
-    told = [result for result in results.values() if isinstance(result, dict) and not result.get("unevaluated")]
-    ended = [result.get("status") for result in told]
-    finished, failed = sum(status in ENDED_WELL for status in ended), ended.count("failed")
+    told = [result for result in results.values() if isinstance(result, dict)]
+    finished, failed = sum(map(ended_well, told)), sum(result.get("status") == "failed" for result in told)
     progress = f"{finished} of {total} {noun} finished" + (f", {failed} failed" if failed else "")
     where, records = as_typed(directory), noted(directory)
     for job in _merged(jobs):

@@ -94,6 +94,11 @@ def having(outcomes: Sequence[Outcome], **labels: Any) -> list[Outcome]:
     return [o for o in outcomes if all(o.point.labels.get(name) == value for name, value in labels.items())]
 
 
+def ended_well(result: Mapping[str, Any]) -> bool:
+    """Whether result.json tells of a run that is complete, its final evaluation included."""
+    return result.get("status") in ENDED_WELL and not result.get("unevaluated")
+
+
 def state_of(path: Path) -> State:
     """What became of the point in directory `path`."""
     if not path.exists():
@@ -103,7 +108,7 @@ def state_of(path: Path) -> State:
     result = rundir.read_json(path / rundir.RESULT)
     if not isinstance(result, dict):
         return State("interrupted", DAMAGED if (path / rundir.RESULT).exists() else "")
-    if result.get("status") in ENDED_WELL and not result.get("unevaluated"):
+    if ended_well(result):
         return State("finished", str(result.get("message", "")) if result.get("stopped_early") else "")
     if result.get("status") == "failed":
         return State("failed", " ".join(str(result.get("message", "")).split()))

@@ -21,7 +21,7 @@ from ddrl.npz import encode_arrays
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles import budget, chief
 from ddrl.roles.chief import ChiefRole, Phase
-from ddrl.rundir import RESULT, read_json
+from ddrl.rundir import RESULT, STOP, read_json
 
 SIZE = 5
 
@@ -165,6 +165,12 @@ class Play:
         (blob,) = self.sent.take(Topic.EVALUATE)
         assert blob.peer == 4
         return json.loads(blob.data)
+
+    def ask_to_stop(self):
+        """As Ctrl-C does; the chief looks for it once a second."""
+        (self.run_dir / STOP).touch()
+        self.now += 1.0
+        self.chief.advance()
 
     def events(self, name):
         return [record for record in read_metrics(self.run_dir) if record.get("name") == name]

@@ -18,7 +18,7 @@ from ddrl.reporting.metrics import read_metrics
 from ddrl.roles import chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.exchanges import setup_of
-from ddrl.rundir import RESULT, STOP, read_json
+from ddrl.rundir import RESULT, read_json
 from tests.roles.chief_play import SIZE, Play, Sent
 
 
@@ -57,9 +57,7 @@ def test_a_step_closes_when_all_shards_hold_all(play):
 def test_the_stop_file_ends_without_an_evaluation(play):
     job = play()
     job.have()
-    (job.run_dir / STOP).touch()
-    job.now += 1.0
-    job.chief.advance()
+    job.ask_to_stop()
     assert job.have() & Flag.STOP
     job.everything()
     job.chief.advance()
@@ -158,9 +156,7 @@ def test_a_failure_while_the_last_update_is_awaited_fails_the_run(play):
 
 def test_a_stop_while_the_last_update_is_awaited_waits_for_it_no_longer_than_for_others(play):
     job = awaiting_the_last_update(play)
-    (job.run_dir / STOP).touch()
-    job.now += 1.0
-    job.chief.advance()
+    job.ask_to_stop()
     assert job.sent.take(Kind.COMMIT) == []
     job.now += chief.LAST_COMMIT_SECONDS + 1.0
     job.chief.advance()

@@ -17,7 +17,6 @@ from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.rank_metrics import AHEAD, RankMetrics
 from ddrl.roles import checkpoint_saver
 from ddrl.roles.chief import ChiefRole, Phase
-from ddrl.rundir import STOP
 from tests.roles.chief_play import SIZE, Sent
 
 
@@ -130,9 +129,7 @@ def test_a_run_without_its_last_checkpoint_has_failed(play, monkeypatch, signall
     """Also one that was asked to stop; and it says so, so that a job is put back into the queue."""
     job, disk = play(run={"max_updates": 0 if signalled else 1}), FullDisk(monkeypatch)
     if signalled:
-        (job.run_dir / STOP).touch()
-        job.now += 1.0
-        job.chief.advance()
+        job.ask_to_stop()
     job.have()
     job.everything()
     job.now += checkpoint_saver.LAST_SAVE_SECONDS + 1.0

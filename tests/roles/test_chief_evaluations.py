@@ -138,9 +138,7 @@ def test_who_ends_an_evaluation_without_a_game_is_not_told_to_give_it_time(play)
     job.have()
     content = job.request | {"games": 0, "of_games": 50, "timed_out": 20, "seconds": 6.0, "stamp": {}}
     job.everything()
-    (job.run_dir / STOP).touch()
-    job.now += 1.0
-    job.chief.advance()
+    job.ask_to_stop()
     job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
     job.chief.advance()
     assert job.ended()["status"] == "finished"
@@ -172,9 +170,7 @@ def test_a_run_that_goes_on_notes_when_its_target_was_reached(play):
         job.result(version, mean=5.5)
         assert job.chief.phase is Phase.RUNNING
     (event,) = job.events("target_reached")
-    (job.run_dir / STOP).touch()
-    job.now += 1.0
-    job.chief.advance()
+    job.ask_to_stop()
     job.have()
     job.everything()
     job.chief.advance()
@@ -234,9 +230,7 @@ def test_a_final_evaluation_that_was_asked_to_end_is_still_to_be_made(play, game
     request = job.request
     job.everything()
     assert checkpoints.load_latest(job.run_dir).counters["trained_seconds"] == 50.0
-    (job.run_dir / STOP).touch()
-    job.now += 1.0
-    job.chief.advance()
+    job.ask_to_stop()
     played = {"mean": 3.0, "maximum": 9.0, "games": games, "of_games": 50, "unfinished": 0, "timed_out": 50 - games}
     content = request | played | {"seconds": 31.0, "stamp": {}}
     job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
@@ -249,9 +243,7 @@ def test_a_stop_while_the_last_update_is_awaited_leaves_the_final_evaluation_to_
     job = play(run={"max_updates": 2})
     job.have()
     job.chief.advance()
-    (job.run_dir / STOP).touch()
-    job.now += 1.0
-    job.chief.advance()
+    job.ask_to_stop()
     assert job.have() & Flag.STOP
     job.everything()
     job.chief.advance()
