@@ -36,6 +36,12 @@ def in_one_line(error: BaseException) -> str:
     return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + " ..."
 
 
+def raised_at(error: BaseException) -> str:
+    """' (FILE, line N)': where an exception was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
 # What code raises that takes content for sound which somebody else has put together.
 MALFORMED = (
     ArithmeticError,

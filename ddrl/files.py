@@ -9,13 +9,16 @@ import stat
 from pathlib import Path
 
 
-def open_regular(path: Path) -> io.FileIO:
+def open_regular(path: Path, follow: bool = True) -> io.FileIO:
     """Opens a file to read its bytes, unbuffered. Whoever opened a FIFO would wait for ever, and a device has no end.
+
+    Args:
+        follow: a link is followed.
 
     Raises:
         OSError: it cannot be opened, or is no regular file; `strerror` says what.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is no regular file, but a directory, pipe or device", str(path))
@@ -35,10 +38,10 @@ def read_regular(path: Path) -> bytes:
         raise OSError(errno.ENOMEM, "it does not fit into memory", str(path)) from error
 
 
-def tail(path: Path, most: int) -> bytes:
-    """The last bytes of a file, at most so many; none where it cannot be read."""
+def tail(path: Path, most: int, follow: bool = True) -> bytes:
+    """The last bytes of a file, at most so many; none where it cannot be read, or is a link that is not followed."""
     try:
-        with open_regular(path) as file:
+        with open_regular(path, follow) as file:
             file.seek(-min(most, file.seek(0, io.SEEK_END)), io.SEEK_END)
             return file.read(most)
     except OSError:

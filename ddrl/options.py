@@ -63,6 +63,8 @@ class TrainArguments:
     config: TrainConfig = dataclasses.field(kw_only=True)
     notes: tyro.conf.Suppress[tuple[str, ...]] = ()
     """What was chosen for the user, who is to know."""
+    trains_more: tyro.conf.Suppress[bool] = False
+    """A resume gives --minutes, and so wants them even where a run lacks its final evaluation alone."""
 
 
 Kind = typing.TypeVar("Kind")
@@ -111,7 +113,7 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
         print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
         raise SystemExit(0)
     arguments, given = _read(argv, file, start, prog, own)
-    return _with_schedules(start, _fitting(arguments, given))
+    return _with_schedules(start, _fitting(_asking(arguments, given), given))
 
 
 def settings_of(
@@ -142,6 +144,7 @@ def settings_of(
     named = [plugin] if isinstance(plugin, (str, os.PathLike)) else plugin
     file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
     new = _loaded([*file.texts("plugin"), *(os.fspath(each) for each in named)])
+    plugins.refuse_changed(new)  # before a preset of the old file is made
     before: str | None = _plain(resume, str)
     game, run_dir = names.get("game"), _plain(names.get("run_dir"), str)
     texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
@@ -151,13 +154,15 @@ def settings_of(
     run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
+    plugins.refuse_changed(start.config.run.plugins)  # with those of a run that is gone on with
     # With the file as on a command line, since it may hold together with the others only.
     arguments, given = _read(_words(start, names), file, start, TRAIN) if config else (start, set[str]())
     settings = with_settings(arguments.config, names)
     if start.resume:
         check_resumable(start.config, settings)
     arguments = dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start)
-    return _with_schedules(start, _fitting(arguments, {*given, *names}))
+    given |= names.keys()
+    return _with_schedules(start, _fitting(_asking(arguments, given), given))
 
 
 def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
@@ -245,6 +250,12 @@ def _with_schedules(start: TrainArguments, arguments: TrainArguments) -> TrainAr
     if not arguments.resume:
         return arguments
     return dataclasses.replace(arguments, config=with_schedules_of(start.config, arguments.config))
+
+
+def _asking(arguments: TrainArguments, given: Collection[str]) -> TrainArguments:
+    """The arguments; with whether a resume asks for further minutes, as none does that is the same command again."""
+    again = not arguments.resume or arguments.resume_or_start
+    return dataclasses.replace(arguments, trains_more="minutes" in given and not again)
 
 
 def _fitting(arguments: TrainArguments, given: Collection[str]) -> TrainArguments:
@@ -376,8 +387,22 @@ def _begun(run_dir: str | None, resume: str | None) -> str | None:
     return None if rundir.read_json(path / rundir.CONFIG) is None and rundir.untrained(path) else run_dir
 
 
-def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> tuple[TrainConfig, Path | None]:
-    """The settings, and the directory to go on with; its game and its checkpoint are there.
+class Wanted(typing.NamedTuple):
+    """What `ddrl train` is to do.
+
+    Attributes:
+        config: all settings.
+        resume: the run directory to go on with, or None for a new run.
+        trains_more: it is to be trained further even where it lacks its final evaluation alone.
+    """
+
+    config: TrainConfig
+    resume: Path | None
+    trains_more: bool = False
+
+
+def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> Wanted:
+    """What a command line wants; its game, and the checkpoint to go on with, are there.
 
     Args:
         argv: without the command.
@@ -397,7 +422,7 @@ def warn(text: str) -> None:
 
 def ready(
     arguments: TrainArguments, machine: Machine, with_game: bool = True, tell: Callable[[str], None] = warn
-) -> tuple[TrainConfig, Path | None]:
+) -> Wanted:
     """As `checked`, of arguments that were read.
 
     Args:
@@ -418,4 +443,4 @@ def ready(
         told = [] if arguments.resume else unusual(arguments.config, space, control)
         for note in (*arguments.notes, *told):
             tell(note)
-    return arguments.config, Path(arguments.resume) if arguments.resume else None
+    return Wanted(arguments.config, Path(arguments.resume) if arguments.resume else None, arguments.trains_more)

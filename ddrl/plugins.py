@@ -63,7 +63,8 @@ class Registry(Generic[Value]):
         self.check: Callable[[str, Any], None] = lambda name, value: None
 
     def add(self, name: str, value: Value) -> None:
-        """Registers a value; a program or notebook (`__main__`) may replace what it registered itself.
+        """Registers a value; a program or notebook (`__main__`) may replace what it registered itself, and so may the
+        plugin that the program's own file is.
 
         Raises:
             UsageError: for a name that is taken or cannot be one, or a value that is refused.
@@ -72,7 +73,7 @@ class Registry(Generic[Value]):
             raise UsageError(f"{self.kind} {name!r:.80}: a name may have only letters, digits, and _ . / -")
         origin = _caller()
         before = self._origins.get(name)
-        if before is not None and (before.module, origin.module) != (MAIN, MAIN):
+        if before is not None and not _may_replace(before, origin):
             raise UsageError(f"{self.kind} {name} is registered twice, by {before} and by {origin}: rename one of them")
         self.check(name, value)
         self._values[name], self._origins[name] = value, origin
@@ -207,6 +208,7 @@ def register_callback(name: str, make: Callable[..., Any]) -> None:
 
 
 _loaded: dict[str, str] = {}  # plugin, as it is recorded -> its module
+_contents: dict[str, str] = {}  # the same -> SHA-256 of the module's file when it was imported
 
 
 def recorded(plugin: str) -> str:
@@ -247,6 +249,35 @@ def load(plugins: Iterable[str]) -> None:
         moved = _is_file(plugin) and not os.path.exists(plugin) and module_of(plugin) in _loaded.values()
         if plugin not in _loaded and not moved:
             _loaded[plugin] = _load(plugin)
+            _contents[plugin] = _content(_loaded[plugin])
+
+
+def refuse_changed(plugins: Iterable[str]) -> None:
+    """A process that goes on, such as that of a notebook, keeps what it imported, while those that it starts import a
+    plugin's file as it is now: presets would be of one version, and losses of another.
+
+    Args:
+        plugins: of a run, as `recorded` gives them.
+
+    Raises:
+        UsageError: the file of one has changed since this process imported it.
+    """
+    for plugin in plugins:
+        content = _content(_loaded.get(plugin, ""))
+        if content and content != _contents.get(plugin, content):
+            raise UsageError(
+                f"plugin {plugin} has changed since this process imported it, and a run would take half of it as it "
+                "was: start Python anew (in a notebook, restart the kernel)"
+            )
+
+
+def _content(module: str) -> str:
+    """SHA-256 of a module's file; empty where it has none, or none that can be read."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    except OSError:
+        return ""
 
 
 def installed() -> list[EntryPoint]:
@@ -267,6 +298,8 @@ def _load(plugin: str) -> str:
         _forget(before)
         raise UsageError(f"plugin {plugin} cannot be imported: {in_one_line(error)}{_place(error, plugin)}") from error
     if _registered() == before and not any(registry.of_module(module) for registry in REGISTRIES):
+        if _is_file(plugin):  # which may be mended and loaded again in this process
+            sys.modules.pop(module, None)
         raise UsageError(
             f"plugin {plugin} registers nothing: have it call ddrl.register_algorithm, register_network, "
             "register_environment, register_wrapper, register_exchange, register_logger, or register_callback"
@@ -292,7 +325,10 @@ def _import_file(path: str) -> str:
     """Imports a file as a module of its name, by which its settings and functions are found; returns the name."""
     name = module_of(path)
     if not os.path.isfile(path):
-        raise UsageError("there is no such file on this host: every node of a job must have it at that path")
+        raise UsageError(
+            "there is no such file on this host: every node of a job must have it at that path; if it has moved, name "
+            "its new place with --plugin"
+        )
     if not name.isidentifier() or not path.endswith(".py"):
         raise UsageError(
             "a plugin's file is a module; its name may have only letters, digits, and _, and must end in .py"
@@ -372,6 +408,12 @@ def _place(error: BaseException, plugin: str) -> str:
     own = [frame for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(plugin)]
     frame = (own or frames)[-1]
     return f" ({os.path.basename(frame.filename)}, line {frame.lineno})"
+
+
+def _may_replace(before: Origin, origin: Origin) -> bool:
+    """Whether what was registered by `before` may be registered anew by `origin`: see `Registry.add`."""
+    itself = bool(origin.file) and _same_file(before.file, origin.file)
+    return before.module == MAIN and (origin.module == MAIN or itself)
 
 
 def _caller() -> Origin:

@@ -58,12 +58,16 @@ def say(message: str) -> int:
 def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, needs_output: bool = True) -> int:
     """Runs a program; returns its exit status. What is a mistake of the program itself is raised.
 
+    From here on nothing is made that everybody may write, whatever the umask was.
+
     Args:
         main: returns the exit status; None: 0.
         refuse: says in one line what the user can mend; returns the exit status.
         needs_output: False: where standard output takes nothing any more, the program goes on without.
     """
     _give_home()
+    # Whoever could write config.json or a job's script of this user could have a program of theirs run.
+    os.umask(os.umask(0o077) | 0o002)
     with _standard_streams(needs_output):
         try:
             status = main()
@@ -106,7 +110,8 @@ def reason(error: BaseException) -> str:
         return f"not enough memory{_detail(error)}: close other programs, or ask for less"
     if not isinstance(error, OSError):
         return f"{_place(error)}: {type(error).__name__}{_detail(error)}"
-    named = (path for path in (error.filename, error.filename2) if isinstance(path, (str, bytes)))
+    # os.open leaves a Path as it was given
+    named = (path for path in (error.filename, error.filename2) if isinstance(path, (str, bytes, os.PathLike)))
     paths = " and ".join(map(os.fsdecode, named))
     message = error.strerror or str(error) or type(error).__name__
     remedy = REMEDIES.get(error.errno or 0, "")

@@ -75,7 +75,11 @@ def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
     Raises:
         UsageError: for anything that is no configuration, with `where` it was read; a plugin cannot be loaded.
     """
-    plugins.load(_plugins_of(data))
+    named = _plugins_of(data)
+    plugins.load(named)
+    if named and isinstance(name := data.get("algorithm_name"), str) and name not in ALGORITHMS:
+        theirs = " or ".join(named)
+        raise UsageError(f"{where} is of algorithm {name:.80}, which {theirs} no longer registers: restore it there")
     if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") not in list(ALGORITHMS):
         names = ", ".join(ALGORITHMS)
         raise UsageError(f"{where} is not a configuration of this version of ddrl (format {FORMAT}, one of {names})")
@@ -104,7 +108,8 @@ def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
     hints = checks.hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise UsageError(f"{where}: unknown setting {unknown[0]!r}; it was written by another version of ddrl")
+        writer = "another version of ddrl, or of the run's plugin"
+        raise UsageError(f"{where}: unknown setting {unknown[0]!r}; it was written by {writer}: use that one")
     return kind(
         **{name: decode_value(hints[name], value, f"{where}: {name}") for name, value in data.items()}, **decoded
     )
@@ -204,7 +209,7 @@ def untrained(path: Path) -> bool:
     result = read_json(path / RESULT)
     if isinstance(result, dict) and result.get("status") != "failed":
         return False
-    lines = (path / METRICS).read_bytes().splitlines() if path / METRICS in files else []
+    lines = read_regular(path / METRICS).splitlines() if path / METRICS in files else []
     return all(b'"kind": "event"' in line for line in lines)
 
 
@@ -289,7 +294,11 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 def _write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
     try:
-        temporary.write_bytes(data)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)  # else a node that goes down may leave an empty file in place of the one before
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):

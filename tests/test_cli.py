@@ -18,7 +18,8 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import anneal
-from ddrl.launch.job import Wanted, check_world
+from ddrl.launch.job import check_world
+from ddrl.options import Wanted
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)

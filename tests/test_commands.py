@@ -116,6 +116,20 @@ def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
     assert "sent action 1 (FIRE) 1,234 times, after 30 identical actions in a row" in lines.getvalue()
 
 
+def test_scores_have_all_their_digits_and_one_game_no_deviation(run_dir, capsys):
+    lines = io.StringIO()
+    record = {"version": 1, "agent_steps": 2, "games": 3, "seconds": 1.0, "unfinished": 0, "protocol": {}}
+    record |= {"mean": 1234567.333, "maximum": 3703702.0, "minimum": -0.125, "deviation": 12.5}
+    evaluate.show("pong", record, Console(file=lines, width=200))
+    assert "score: mean 1234567.33, maximum 3703702, minimum -0.12, standard deviation 12.50\n" in lines.getvalue(), (
+        lines.getvalue()
+    )
+    assert cli.main(["evaluate", str(run_dir), "--games", "1"]) == 0
+    assert "deviation" not in json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
+    output = capsys.readouterr().out
+    assert "deviation" not in output and " 1 game, " in output
+
+
 def test_recorded_starts_are_for_atari(run_dir, tmp_path, capsys):
     file = tmp_path / "starts.npz"
     np.savez(file, actions=np.zeros((1, 3), np.uint8), lengths=np.array([3]), seed=np.array(0))
@@ -139,7 +153,11 @@ def test_play_writes_the_video(run_dir, tmp_path, capsys):
     video = tmp_path / "out.mp4"
     assert cli.main(["play", str(run_dir), "--video", str(video)]) == 0
     assert video.stat().st_size > 0
-    assert f"{video}: score" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert f"{video}: score" in output and "not over" not in output
+    assert cli.main(["play", str(run_dir), "--video", str(video), "--max-agent-steps", "3"]) == 0
+    cut = f"{video}: score 0, version 7; the game was not over after 3 agent steps (--max-agent-steps)\n"
+    assert capsys.readouterr().out == cut
 
 
 @pytest.mark.parametrize("output", ["out", "out.onnx"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 
 import pytest
 
@@ -152,6 +153,11 @@ def test_ranks():
     single = TrainConfig(algorithm=BA3CConfig(), exchange=ExchangeConfig(workers=1, parameter_servers=0))
     assert single.single_process and single.ranks == 1
     assert algorithms.preset("ba3c-paper", None, TWO_CORES).ranks == 70
+
+
+@pytest.mark.parametrize(("name", "has"), [("dqn", True), ("apex-dqn", False), ("ba3c", False)])
+def test_workers_have_a_replay_where_no_others_act(name, has):
+    assert parse([name], TWO_CORES).config.has_replay_in_workers is has
 
 
 @pytest.mark.parametrize("name", ["allreduce", "central_store"])
@@ -317,6 +323,28 @@ def test_a_json_file_that_cannot_be_written_leaves_no_part_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
+def test_a_json_file_is_on_the_disk_before_it_takes_the_place_of_another(tmp_path, monkeypatch):
+    """Else a node that goes down leaves an empty one, and with config.json a run that cannot be resumed."""
+    calls = []
+    for name in ("fsync", "replace"):
+        do = getattr(os, name)
+        monkeypatch.setattr(rundir.os, name, lambda *words, name=name, do=do: (calls.append(name), do(*words)))
+    before = os.umask(0)
+    try:
+        rundir.write_json(tmp_path / "result.json", {"status": "finished"})
+    finally:
+        os.umask(before)
+    assert calls == ["fsync", "replace"] and rundir.read_json(tmp_path / "result.json") == {"status": "finished"}
+    assert (tmp_path / "result.json").stat().st_mode & 0o022 == 0
+
+
+def test_a_pipe_in_the_place_of_metrics_is_not_waited_for(tmp_path):
+    path, config = left_in(tmp_path / "run", {"config.json": SETTINGS})
+    os.mkfifo(path / "metrics.jsonl")
+    with pytest.raises(OSError, match="no regular file"):
+        rundir.create_run_dir(config)
+
+
 def test_default_run_directory_names_the_game(monkeypatch):
     name = rundir.default_run_dir(
         TrainConfig(algorithm=BA3CConfig(), environment=EnvironmentConfig(game="ddrl/Catch-v0"))
@@ -473,6 +501,10 @@ def test_this_machine_has_something():
 def test_control_group_limit(tmp_path):
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("400\n")
+    assert resources._control_group_memory(tmp_path) == 600
+    (tmp_path / "memory.stat").write_text("anon 50\nfile 350\nshmem 50\nactive_file 100\ninactive_file 200\n")
+    assert resources._control_group_memory(tmp_path) == 900, "files that were read are given up for whoever needs it"
+    (tmp_path / "memory.stat").write_text("anon 50\n")
     assert resources._control_group_memory(tmp_path) == 600
     (tmp_path / "memory.max").write_text("max\n")
     assert resources._control_group_memory(tmp_path) == 1 << 62

@@ -71,8 +71,8 @@ def test_advice_works_with_and_without_a_checkpoint(run, tmp_path):
     new, _ = rundir.create_run_dir(config)
     advice = "start again with `ddrl train --resume-or-start --run-dir 'new run'`, as there is no checkpoint yet"
     assert go_on(new) == advice
-    _, begun = ready(parse(["--resume-or-start", "--run-dir", "new run"], MACHINE), MACHINE)
-    assert begun == Path("new run")
+    wanted = ready(parse(["--resume-or-start", "--run-dir", "new run"], MACHINE), MACHINE)
+    assert wanted.resume == Path("new run")
     with pytest.raises(UsageError, match=f"--resume new run: {advice}"):
         ready(parse(["--resume", "new run"], MACHINE), MACHINE)
     (new / rundir.METRICS).write_text('{"kind": "train"}\n')

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ddrl import algorithms, options, plugins, rundir
-from ddrl.config import ExchangeConfig, NetworkConfig
+from ddrl.config import ExchangeConfig, NetworkConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
 
@@ -156,6 +159,87 @@ def test_an_algorithm_whose_option_or_name_is_taken_is_refused():
         record = dataclasses.replace(ppo, settings=dataclasses.dataclass(frozen=True)(kind), names=names)
         with pytest.raises(UsageError, match=said):
             plugins.register_algorithm(record)
+
+
+def of_ppo(name: str, **presets: Callable[..., object]) -> algorithms.Algorithm:
+    """PPO under another name, with its own class of settings and these presets."""
+    ppo = algorithms.ALGORITHMS["ppo"]
+    kind = dataclasses.dataclass(frozen=True)(type(name, (ppo.settings,), {"name": name, "__annotations__": {}}))
+    presets = presets or {"default": lambda game, machine: TrainConfig(algorithm=kind())}
+    return dataclasses.replace(ppo, settings=kind, names={name: algorithms.Name(name, presets)})
+
+
+@pytest.mark.parametrize(
+    "preset, said",
+    [
+        ("default", "--preset default of other has settings of ppo: give its TrainConfig `algorithm=other"),
+        ("laptop", r"--preset laptop of other fails: KeyError: 'no such size' \(test_plugins.py, line \d+\); fix the"),
+        ("smoke", "--preset smoke of other gave None: have it return a ddrl.config.TrainConfig"),
+    ],
+)
+def test_a_preset_that_fails_or_is_of_another_algorithm_is_refused(preset, said):
+    of_another = algorithms.ALGORITHMS["ppo"].names["ppo"].presets["default"]
+    presets = {"default": of_another, "laptop": lambda game, machine: {}["no such size"], "smoke": lambda *given: None}
+    plugins.register_algorithm(of_ppo("other", **presets))
+    with pytest.raises(UsageError, match=said) as error:
+        parse("other", "--preset", preset)
+    assert "\n" not in str(error.value)
+
+
+def test_a_notebook_registers_its_algorithm_again(monkeypatch):
+    monkeypatch.setattr(plugins, "_caller", lambda: plugins.Origin(plugins.MAIN, ""))
+    for _ in range(2):
+        algorithm = of_ppo("other")
+        plugins.register_algorithm(algorithm)
+        assert algorithms.ALGORITHMS["other"] is algorithm
+    with pytest.raises(UsageError, match="its name other is one of algorithm other, which __main__ registered"):
+        third = of_ppo("third")
+        plugins.register_algorithm(dataclasses.replace(third, names=dict(third.names) | dict(algorithm.names)))
+
+
+def test_a_program_may_be_its_own_plugin(tmp_path):
+    text = (
+        "from ddrl import plugins\n"
+        "plugins.register_network('own', print)\n"
+        "if __name__ == '__main__':\n"
+        "    plugins.load([plugins.recorded(__file__)])\n"
+        "    print(plugins.networks.origin('own').module)\n"
+    )
+    command = [sys.executable, written(tmp_path, "own_program.py", text)]
+    environment = {**os.environ, "PYTHONPATH": str(FILE.parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "own_program\n"
+
+
+def test_a_plugin_that_registered_nothing_may_be_mended_and_loaded_again(tmp_path):
+    path = written(tmp_path, "mended.py", "x = 1\n")
+    with pytest.raises(UsageError, match="registers nothing"):
+        plugins.load([path])
+    written(tmp_path, "mended.py", REGISTERS.format(name="mended"))
+    plugins.load([path])
+    assert plugins.networks.origin("mended") == ("mended", path)
+
+
+def test_a_plugin_that_was_edited_since_this_process_imported_it_is_refused(tmp_path):
+    text = REGISTERS.format(name="mine")
+    path = written(tmp_path, "mine.py", text)
+    asked = {"plugin": path, "network": "mine"}
+    begun = options.settings_of("ppo", None, MACHINE, run_dir=tmp_path / "run", **asked)
+    run, _ = rundir.create_run_dir(begun.config)
+    written(tmp_path, "mine.py", f"{text}# edited\n")
+    for algorithm, more in (("ppo", asked), (None, {"resume": run})):
+        with pytest.raises(UsageError, match="mine.py has changed since this process imported it.*restart the kernel"):
+            options.settings_of(algorithm, None, MACHINE, **more)
+    assert options.settings_of("ppo", None, MACHINE).config.run.plugins == (), "of which the plugin is no part"
+    written(tmp_path, "mine.py", text)
+    assert options.settings_of("ppo", None, MACHINE, **asked).config.network.network == "mine"
+
+
+def test_a_run_whose_plugin_has_lost_its_algorithm_says_so():
+    config = rundir.config_to_dict(parse("reinforce", "--plugin", str(FILE)).config)
+    data = json.loads(json.dumps(config)) | {"algorithm_name": "sarsa"}
+    with pytest.raises(UsageError, match="is of algorithm sarsa, which .*reinforce.py no longer registers"):
+        rundir.config_from_dict(data)
 
 
 def test_names_of_nothing_are_refused_with_what_is_near():

@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import resource
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +136,18 @@ def test_descriptors_that_are_closed_are_not_taken_by_files(tmp_path):
     assert (tmp_path / "file").read_text() == ""
 
 
+def test_nothing_is_made_that_everybody_may_write(tmp_path):
+    """Such as a config.json, in which anybody could name a plugin that a resume would import."""
+    program = (
+        "import os, pathlib\nfrom ddrl import programs\nos.umask(0)\n"
+        "def main():\n    os.mkdir('made')\n    pathlib.Path('made', 'file').touch()\n"
+        "raise SystemExit(programs.run(main))"
+    )
+    assert ended(sys.executable, "-c", program, cwd=tmp_path).returncode == 0
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("made", "made/file")]
+    assert modes == [0o775, 0o664]
+
+
 def test_a_run_in_a_directory_that_cannot_be_written_is_refused(tmp_path):
     tmp_path.chmod(0o555)
     done = ddrl(*SMOKE, "--run-dir", "run", cwd=tmp_path, preexec_fn=obeys_permissions)
@@ -228,6 +241,7 @@ def test_a_path_that_its_encoding_has_not_is_printed(tmp_path):
     [
         ("OSError(5, 'EIO', 'a', None, 'b')", "ddrl: a and b: EIO; look at the disk, or name another place"),
         ("OSError(28, 'ENOSPC')", "ddrl: <string>, line 1: ENOSPC; free space there, or name another place"),
+        ("OSError(5, 'EIO', programs.Path('a'))", "ddrl: a: EIO; look at the disk, or name another place"),
         ("MemoryError('8 GB')", "ddrl: not enough memory (8 GB): close other programs, or ask for less"),
         ("RecursionError('deep')", "ddrl: <string>, line 1: RecursionError (deep)"),
         ("BrokenPipeError(32, 'Broken pipe')", "ddrl: <string>, line 1: Broken pipe"),

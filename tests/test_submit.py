@@ -310,6 +310,19 @@ def test_a_warning_that_comes_before_or_between_starts_puts_the_job_back(here, w
     assert "starts again" not in done.stdout and done.stderr.count("ddrl: ") == 0
 
 
+def test_a_run_whose_name_begins_with_a_dash_is_asked_to_save(here):
+    """Without its file `stop` it would train on until Slurm kills it, and save nothing."""
+    ddrl = here / "bin" / "ddrl"
+    ddrl.parent.mkdir()
+    asks = 'kill -USR1 "$(cat "$HOME/job")"'
+    waits = "for ((i = 0; i < 100; i++)); do [[ ! -e $HOME/-run/stop ]] || exit 7; sleep 0.1; done; exit 8"
+    ddrl.write_text(f"#!/bin/bash\n{asks}\n{waits}\n")
+    ddrl.chmod(0o755)
+    done = in_job(here, f'{FAKES}echo $$ >"$HOME/job"\ntrain named 1 --run-dir=-run')
+    assert done.returncode == 7, done.stderr
+    assert (here / "-run" / "slurm-jobs.tsv").exists() and "invalid option" not in done.stderr
+
+
 def test_a_task_that_is_warned_before_it_begins_goes_back(here):
     done = in_job(here, f"{FAKES}kill -USR1 $$; task env sleep 20")
     assert done.stdout == "scontrol requeue 1\n" and done.returncode == 143, done.stderr
@@ -323,11 +336,12 @@ def test_a_task_that_is_warned_before_it_begins_goes_back(here):
         (0.0, {"status": "finished"}, "yes"),
         (0.0, {"status": "failed", "unsaved": True}, "no"),
         (0.0, {"status": "finished", "unevaluated": True}, "no"),
-        (5.0, {"status": "finished", "unevaluated": True}, "yes"),
+        (5.0, {"status": "finished", "unevaluated": True}, "no"),
+        (5.0, {"status": "finished"}, "yes"),
     ],
 )
 def test_which_runs_have_ended(here, minutes, result, ended):
-    """A run of --minutes would train again, and perhaps never come to the end of its final evaluation."""
+    """A new start makes the final evaluation alone, also where --minutes count from each start."""
     config = TrainConfig(algorithm=BA3CConfig()).changed(run={"run_dir": "run", "max_updates": 200, "minutes": minutes})
     rundir.create_run_dir(config)
     rundir.write_json(here / "run" / rundir.RESULT, result)
@@ -368,6 +382,39 @@ def test_status_of_runs_studies_and_searches(here, ddrl):
     assert ESCAPE not in out
 
 
+def test_damaged_plans_and_lines_hide_no_other_run(here, ddrl):
+    run = a_run(here / "run", [TRAIN])
+    with (run / rundir.METRICS).open("ab") as file:
+        file.write(b'{"kind": "train", "wall_seconds": 9.0, "update": 60, "seconds_left": Infinity}\n')
+    studies = []
+    for number, points in enumerate((None, 3, [3, {}, {"name": 7}, {"name": "../../run"}])):
+        studies.append(here / f"study{number}")
+        studies[-1].mkdir()
+        rundir.write_json(studies[-1] / "study.json", {"points": points})
+    status, out, err = ddrl("status", "run", *(study.name for study in studies))
+    assert (status, err) == (0, "") and "25% of 200 updates" in out
+    assert out.count("0 of 0 trials finished") == 3
+
+
+def test_status_leaves_out_what_a_resume_has_taken_back(here, ddrl):
+    """And evaluations that time cut off: what is there is of the games that were short."""
+    resumed = {"kind": "event", "name": "resumed", "text": "from update 30", "wall_seconds": 5.0}
+    kept = [EVALUATION | {"wall_seconds": 3.0, "mean": 1.0}, EVALUATION | {"wall_seconds": 4.0, "timed_out": 3}]
+    kept.append(TRAIN | {"wall_seconds": 5.0, "update": 30, "online_score_mean": 0.5})
+    undone = [TRAIN | {"seconds_left": 60.0}, EVALUATION]
+    a_run(here / "again", [*kept, *undone, resumed])
+    a_run(here / "further", [*kept, *undone, resumed, TRAIN | {"wall_seconds": 6.0, "seconds_left": 60.0}])
+    timed = a_run(here / "timed", [*kept, *undone, resumed])
+    config = rundir.load_config(timed).changed(run={"max_updates": 0, "minutes": 2.0})
+    rundir.write_json(timed / rundir.CONFIG, rundir.config_to_dict(config))
+    rows = [line.split("  ") for line in ddrl("status", "again", "further", "timed")[1].splitlines()[1:]]
+    assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
+        ["no job", "15% of 200 updates, starting", "0.5, evaluated 1.0", "again"],
+        ["no job", "25% of 200 updates, 1:00 left", "1.2, evaluated 1.0", "further"],
+        ["no job", "0% of 2.0 minutes, starting", "0.5, evaluated 1.0", "timed"],
+    ]
+
+
 def test_a_job_that_never_began_has_not_ended_as_the_one_before_it_did(here, ddrl):
     run = a_run(here / "run", [TRAIN], {"status": "failed", "message": "of another job"})
     note(run, JobRecord("12", run / "slurm-12.out"))
@@ -403,6 +450,34 @@ def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):
     assert lines[2].startswith("14   PENDING (Resources)") and lines[4].startswith("12   gone")
     assert lines[3].startswith("15   RUNNING") and lines[3].endswith("of another place")
     assert lines[5].strip() == "it has left no output"
+
+
+NO_CONFIGURATION = """\
+squeue: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host
+squeue: error: fetch_config: DNS SRV lookup failed
+squeue: error: _establish_config_source: failed to fetch config
+squeue: fatal: Could not establish a configuration source
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (NO_CONFIGURATION, "Slurm's client has no configuration here; log in where Slurm is, or name its slurm.conf"),
+        ("squeue: error:  no\tcontroller\nsqueue: error: gone\n", "squeue failed: squeue: error: no controller"),
+        ("", "squeue failed: no reason given"),
+    ],
+)
+def test_a_squeue_that_fails_is_told_of_in_one_short_line(here, ddrl, monkeypatch, said, told):
+    program = here / "bin" / "squeue"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}END\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(queues, "has_queue", lambda: True)
+    status, _, err = ddrl("status")
+    assert status == 2 and err.startswith(f"ddrl: {told}") and err.count("\n") == 1
+    assert "DNS" not in err and "gone" not in err
 
 
 def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypatch):

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl import plugins
-from ddrl.algorithms.record import Algorithm, Exploration, Name
+from ddrl.algorithms.record import Algorithm, Exploration, Name, Preset
 from ddrl.checks import did_you_mean
 from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.networks.network import LOG_DEVIATION, Network, constant
 from ddrl.types import ActionSpace, Continuous, Discrete, Machine, MultiDiscrete
 
@@ -99,7 +99,29 @@ def preset(name: str, game: str | None, machine: Machine, algorithm: str = "ba3c
             f"--preset {name} is one of {', '.join(having)}, not of {algorithm}: choose {', '.join(known.presets)}"
         )
     own = known.game or GAMES.get(name, EnvironmentConfig.game)
-    return known.presets[name](game or own, machine)
+    return _given(known.presets[name], game or own, machine, algorithm, name)
+
+
+def _given(make: Preset, game: str, machine: Machine, algorithm: str, name: str) -> TrainConfig:
+    """The settings that a preset's function gives.
+
+    Raises:
+        UsageError: it fails, or gives no settings of its algorithm, in whose place another one would be trained.
+    """
+    where, settings = f"--preset {name} of {algorithm}", algorithm_named(algorithm).settings
+    try:
+        config: Any = make(game, machine)
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:
+        raise UsageError(f"{where} fails: {in_one_line(error)}{raised_at(error)}; fix the plugin") from error
+    if not isinstance(config, TrainConfig):
+        raise UsageError(f"{where} gave {config!r:.80}: have it return a ddrl.config.TrainConfig")
+    if not isinstance(config.algorithm, settings):
+        raise UsageError(
+            f"{where} has settings of {config.algorithm.name}: give its TrainConfig `algorithm={settings.__name__}()`"
+        )
+    return config
 
 
 def preset_names() -> list[str]:
@@ -170,7 +192,7 @@ def _check(name: str, algorithm: Any) -> None:
         raise UsageError(f"{where} is no name of its own on the command line: give `names` one with its presets")
     for title, known in algorithm.names.items():
         other = next((one for one in ALGORITHMS.values() if title in one.names), None)
-        if other is not None:
+        if other is not None and other.name != name:  # its own name may be registered anew, as `Registry.add` says
             taken = plugins.algorithms.origin(other.name)
             raise UsageError(f"{where}: its name {title} is one of algorithm {other.name}, which {taken} registered")
         if "default" not in known.presets:

@@ -39,6 +39,8 @@ class Name(NamedTuple):
 class AheadTargets(NamedTuple):
     """Targets that theta^- alone decide: they are computed for many minibatches at once, ahead of the updates.
 
+    So theta^- must be copied now and then. Where it is averaged, it changes with each update, and the loss reads it.
+
     Attributes:
         of: the targets.
         shape: (settings, action space) -> shape of a row of them.

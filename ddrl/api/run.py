@@ -114,7 +114,7 @@ class Run:
         actions: Literal["greedy", "drawn"] | None = None,
     ) -> dict[str, Any]:
         """Plays games with a checkpoint as `ddrl evaluate` does; returns the record that it adds to the run: mean,
-        maximum, minimum, deviation, scores, protocol, ...
+        maximum, minimum, deviation (of several games), scores, protocol, ...
 
         Args:
             games: to play.

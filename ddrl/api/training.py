@@ -13,7 +13,6 @@ from cluster.job import Job, detect_job
 from ddrl import options, programs, rundir
 from ddrl.api.run import Run
 from ddrl.checkpoint import list_checkpoints
-from ddrl.config import TrainConfig
 from ddrl.errors import RunFailed, UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.callbacks import Callback
@@ -57,6 +56,8 @@ def train(
         KeyboardInterrupt: it was killed.
     """
     machine = this_machine()
+    if isinstance(callbacks, (str, Callback)):  # one of them: a word is a sequence of letters, too
+        raise UsageError(f"callbacks is {callbacks!r:.80}, which is not a list")
     here = [each for each in callbacks if not isinstance(each, str)]
     named = [each for each in callbacks if isinstance(each, str)]
     settings |= {"callbacks": named} if named else {}
@@ -64,7 +65,7 @@ def train(
     with _refusals():
         job = detect_job(os.environ)
 
-        def ready() -> tuple[TrainConfig, Path | None]:
+        def ready() -> options.Wanted:
             arguments = options.settings_of(algorithm, preset, machine, **settings)
             tell = options.warn if progress else lambda text: None
             return options.ready(arguments, machine, with_game=job is None or job.rank == 0, tell=tell)
@@ -73,22 +74,22 @@ def train(
             _in_job(ready, job, here)
         from ddrl.launch import local
 
-        config, path = ready()
+        config, path, trains_more = ready()
         run_dir = path or Path(config.run.run_dir or rundir.default_run_dir(config))
         config = config.changed(run={"run_dir": str(run_dir)})
         # A notebook's output takes itself for a terminal, and cannot draw a panel in place.
         terminal = None if sys.stdout is sys.__stdout__ else False
         console = plain_console(quiet=not progress, force_jupyter=False, force_terminal=terminal)
-        status = local.train(config, path, machine, console, callbacks=here)
+        status = local.train(config, path, machine, console, callbacks=here, trains_more=trains_more)
     return _ended(status, run_dir)
 
 
-def _in_job(ready: Callable[[], tuple[TrainConfig, Path | None]], job: Job, callbacks: Sequence[Callback]) -> NoReturn:
-    from ddrl.launch.job import Wanted, train_in_job
+def _in_job(ready: Callable[[], options.Wanted], job: Job, callbacks: Sequence[Callback]) -> NoReturn:
+    from ddrl.launch.job import train_in_job
 
     if callbacks:
         raise UsageError("callbacks: a job takes the names of registered ones, as its ranks share no objects")
-    raise SystemExit(train_in_job(lambda: Wanted(*ready()), job))
+    raise SystemExit(train_in_job(ready, job))
 
 
 def _ended(status: int, run_dir: Path) -> Run:

@@ -32,7 +32,7 @@ NOTES = {
     "ours": "agent steps to the score for each seed (null: not reached)",
     "peer": "likewise",
     "ours_median": "seeds that did not reach it count as the budget",
-    "ratio": "ours / peer, of the medians: below 1, ours needs fewer",
+    "ratio": "ours / peer, of the medians: below 1, ours needs fewer (null: neither reached it)",
 }
 
 
@@ -108,12 +108,13 @@ def compare(ours: Sequence[int | None], peers: Sequence[int | None], budget: int
     """The runs, their medians and what follows from them; None for what was not measured."""
     ours_median = statistics.median(_counted(ours, budget))
     peer_median = statistics.median(_counted(peers, budget)) if peers else None
+    neither = peer_median is not None and min(ours_median, peer_median) >= budget  # then both are the budget
     return {
         "ours": list(ours),
         "peer": list(peers) or None,
         "ours_median": ours_median,
         "peer_median": peer_median,
-        "ratio": ours_median / peer_median if peer_median else None,
+        "ratio": ours_median / peer_median if peer_median and not neither else None,
     }
 
 

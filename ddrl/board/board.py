@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
 import threading
 import time
@@ -125,10 +126,11 @@ class Board:
         for _, size, number, video in sorted(listed, key=lambda one: -one[0]):
             path = self.video(number, video["index"])
             if path is not None and size <= left:
-                left -= size
                 kind = "image/gif" if path.suffix == ".gif" else "video/mp4"
-                data = base64.b64encode(read_regular(path)).decode("ascii")
-                found[f"{number}/{video['index']}"] = f"data:{kind};base64,{data}"
+                with contextlib.suppress(OSError):  # it may be gone since it was listed
+                    data = base64.b64encode(read_regular(path)).decode("ascii")
+                    found[f"{number}/{video['index']}"] = f"data:{kind};base64,{data}"
+                    left -= size
         return found
 
     def _run(self, number: int) -> BoardRun | None:

@@ -13,7 +13,7 @@ import numpy as np
 from ddrl import rundir
 from ddrl.board.series import Series, stride_for
 from ddrl.files import tail
-from ddrl.reporting.metrics import is_sound, scalars, whole
+from ddrl.reporting.metrics import is_resumed, is_sound, scalars, whole
 
 TAIL_BYTES = 1 << 16
 """What is read of the end of a long file first: some lines of metrics, or some hundred of a log."""
@@ -99,7 +99,7 @@ class Records:
                 continue
             if begun and whole([record]) and record["wall_seconds"] <= kept_until:
                 found[begun] = record
-            elif _is_resumed(record) and record["wall_seconds"] < kept_until:
+            elif _takes_back(record) and record["wall_seconds"] < kept_until:
                 kept_until = record["wall_seconds"]
         self._forget(kept_until)
         if _TRAIN in found:
@@ -147,7 +147,7 @@ class Records:
     def _take_event(self, record: Mapping[str, Any]) -> None:
         self.events.append(record)
         self.told = record if "phase" in record else self.told
-        if _is_resumed(record):
+        if _takes_back(record):
             self._undo(record["wall_seconds"])
 
     def _undo(self, seconds: float) -> None:
@@ -175,9 +175,9 @@ def _last_of(kind: str, series: Series) -> dict[str, Any]:
     return {"kind": kind, **{name.removeprefix(f"{kind}/"): value for name, value in row.items()}} if row else {}
 
 
-def _is_resumed(record: Mapping[str, Any]) -> bool:
+def _takes_back(record: Mapping[str, Any]) -> bool:
     """Whether it tells from when on a resume took records back."""
-    return record.get("name") == "resumed" and isinstance(record.get("wall_seconds"), (int, float))
+    return is_resumed(record) and isinstance(record.get("wall_seconds"), (int, float))
 
 
 def _line_bytes(path: Path) -> float:

@@ -206,8 +206,8 @@ class BoardRun:
         return sorted(found, key=lambda video: (-video[1].changed, video[0].name))
 
     def log(self) -> list[str]:
-        """The last lines of what its processes wrote."""
-        data = tail(self.path / rundir.LOG, TAIL_BYTES)
+        """The last lines of what its processes wrote; of a link none, as it leads to what is not the run's."""
+        data = tail(self.path / rundir.LOG, TAIL_BYTES, follow=False)
         lines = shown_lines(data)
         return lines[1:] if len(data) == TAIL_BYTES else lines
 

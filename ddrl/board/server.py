@@ -30,6 +30,9 @@ HOSTS = (ADDRESS, "localhost")
 PORT = 8642
 """Tried first, so that a tunnel can be kept; another free one where it is taken."""
 MOST_RUNS = 1000  # that one request may ask for
+MOST_BODY_BYTES, QUIET_SECONDS = 1024, 60.0
+"""Of a request, which needs no body, and of a connection between two: other users of this machine, who have no token,
+get neither more memory nor a descriptor for longer."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -61,6 +64,11 @@ class _Guarded(tornado.web.RequestHandler):
     def write_error(self, status_code: int, **_: Any) -> None:
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(f"{status_code} {self._reason}: open the address that `ddrl board` printed.\n")
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """A refusal is told to whoever asked: letters of a stranger do not come to this terminal, which obeys some."""
+        if not isinstance(value, tornado.web.HTTPError):
+            super().log_exception(typ, value, tb)
 
     async def answer(self, ask: Callable[[], Any]) -> None:
         """Writes what `ask` returns. It reads files, so another thread does it."""
@@ -179,7 +187,12 @@ async def serve(board: Board, port: int | None, told: Callable[[str], None]) -> 
     """
     token, ended = new_token(), asyncio.Event()
     with concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="board") as reader:
-        server = tornado.httpserver.HTTPServer(application(board, token, reader))
+        server = tornado.httpserver.HTTPServer(
+            application(board, token, reader),
+            max_body_size=MOST_BODY_BYTES,
+            body_timeout=QUIET_SECONDS,
+            idle_connection_timeout=QUIET_SECONDS,
+        )
         sockets = _listen(port)
         server.add_sockets(sockets)
         for number in (signal.SIGINT, signal.SIGTERM):

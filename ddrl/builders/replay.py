@@ -14,6 +14,7 @@ from ddrl.algorithms import Exploration, algorithm_of
 from ddrl.config import AlgorithmConfig, TrainConfig
 from ddrl.envs import VectorEnvironment
 from ddrl.envs.base import frames_of
+from ddrl.errors import UsageError
 from ddrl.networks.network import Network
 from ddrl.ops.draws import Draw
 from ddrl.replay.replay import Replay
@@ -59,7 +60,7 @@ def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -
     draw = algorithm_of(config.algorithm).draw
     if draw is None:
         return None
-    minimum = config.replay.replay_minimum if config.has_replay and not config.apex.actors else 0
+    minimum = config.replay.replay_minimum if config.has_replay_in_workers else 0
     last = max(1, (config.apex.actors or config.exchange.workers) * config.rows - 1)
     known = Exploration(space, lambda counts: counts * config.rows - minimum, lambda ids: ids / last, metrics.mean)
     return draw(config.algorithm, known)
@@ -74,8 +75,16 @@ def target_function(
         network: of the algorithm.
         observations: shape of one, and its dtype.
         chunk: transitions at once.
+
+    Raises:
+        UsageError: the target networks are averaged, so that each update has others.
     """
     ahead = algorithm_of(config.algorithm).targets
+    if ahead is not None and config.replay_data.target_average:
+        raise UsageError(
+            f"{config.algorithm.name} averages its target networks with every update, and its targets are computed "
+            "ahead of many: compute them in the loss, from `target` of its context, and register it without `targets`"
+        )
     return ahead and TargetFunction(network, ahead.of, config.algorithm, *observations, chunk)
 
 

@@ -9,6 +9,9 @@ from rich.console import Console
 from ddrl import options
 from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 from ddrl.reporting.progress import plain_console
+from ddrl.reporting.texts import counted, present, raw_score
+
+DIGITS = 2  # after the point of a score
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,12 +25,12 @@ def show(game: str, record: dict, console: Console) -> None:
     """Prints an evaluation."""
     console.print(
         f"{game}, version {record['version']:,} ({record['agent_steps']:,} agent steps), "
-        f"{record['games']} games, {record['seconds']:.1f} s"
+        f"{counted(record['games'], 'game')}, {record['seconds']:.1f} s"
     )
-    console.print(
-        f"score: mean {record['mean']:.2f}, maximum {record['maximum']:g}, minimum {record['minimum']:g}, "
-        f"standard deviation {record['deviation']:.2f}"
-    )
+    maximum, minimum = (raw_score(record[name], DIGITS) for name in ("maximum", "minimum"))
+    spread = present(record, ("deviation", f"standard deviation {{:.{DIGITS}f}}"))  # one game has none
+    scores = [f"mean {record['mean']:.{DIGITS}f}", f"maximum {maximum}", f"minimum {minimum}", *spread]
+    console.print(f"score: {', '.join(scores)}")
     if record["unfinished"]:
         console.print(f"{record['unfinished']} games were ended by a step limit; the scores they had by then count")
     if "stuck" in record:

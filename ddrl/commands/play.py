@@ -51,7 +51,9 @@ def main(argv: Sequence[str]) -> int:
     choose_renderer()
     agent = load_agent(path, batch_sizes=(1,), checkpoint=checkpoint)
     from ddrl.evaluation.video import record_game
+    from ddrl.reporting.texts import raw_score
 
+    over: list[bool] = []
     score = record_game(
         agent.config.environment,
         agent.policy,
@@ -59,6 +61,9 @@ def main(argv: Sequence[str]) -> int:
         seed=arguments.seed,
         max_agent_steps=arguments.max_agent_steps,
         drawn=agent.config.evaluation.draws_actions,
+        tell=over.append,
     )
-    print(f"{video}: score {score:g}, version {agent.checkpoint.version:,}")
+    steps = arguments.max_agent_steps
+    cut = "" if over == [True] else f"; the game was not over after {steps:,} agent steps (--max-agent-steps)"
+    print(f"{video}: score {raw_score(score, 2)}, version {agent.checkpoint.version:,}{cut}")
     return 0

@@ -12,13 +12,14 @@ import tyro
 
 from ddrl import command_line, rundir
 from ddrl.errors import UsageError
+from ddrl.launch.outcome import ended_well
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import QueuedJob, has_queue, queue
 from ddrl.slurm.records import JOBS, JobRecord, noted, noted_since
 from ddrl.slurm.runs import read_run, why_gone
 from ddrl.slurm.text import as_typed, printable
 from ddrl.studies.plan import PLAN
-from ddrl.studies.points import POINTS, ended_well
+from ddrl.studies.points import POINTS, is_name
 from ddrl.tuning.plan import FILE as SEARCH
 from ddrl.tuning.plan import TRIALS
 
@@ -159,8 +160,9 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
 
 def runs_of(directory: Path) -> tuple[list[Path], int, str]:
     """The directories of a study or search, how many there will be, and what they are called."""
-    plan = rundir.read_json(directory / PLAN) or {}
-    names = [str(point.get("name")) for point in plan.get("points", ()) if isinstance(point, dict)]
+    points = (rundir.read_json(directory / PLAN) or {}).get("points")
+    planned = [point.get("name") for point in points if isinstance(point, dict)] if isinstance(points, list) else []
+    names = [name for name in planned if name is not None and is_name(name)]
     if names:
         return [directory / POINTS / name for name in names], len(names), "points"
     runs = _directories(directory / TRIALS)

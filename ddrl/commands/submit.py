@@ -163,7 +163,7 @@ def submit_train(argv: Sequence[str]) -> int:
     site, more = sites.read(sites.find(job.site)), words_of(job.sbatch_options)
     more = [f"--time={job.time}", *more] if job.time else more  # a limit of the site would win over the script
     words, arguments = with_ranks(words, job)
-    config, resumed = options.ready(arguments, machine_of(job))
+    config, resumed, _ = options.ready(arguments, machine_of(job))
     directory = run_directory(config, resumed, site)
     place_ranks(config, [Seat()] * config.ranks)
     if job.seconds is not None:

@@ -23,15 +23,15 @@ def main(argv: Sequence[str]) -> int:
     if PRINT in argv:
         return print_config(argv, machine, job is None or job.rank == 0)
     if job is not None:
-        from ddrl.launch.job import Wanted, train_in_job
+        from ddrl.launch.job import train_in_job
 
-        return train_in_job(lambda: Wanted(*checked(argv, machine, job.rank == 0)), job)
-    config, resume = checked(argv, machine)
+        return train_in_job(lambda: checked(argv, machine, job.rank == 0), job)
+    wanted = checked(argv, machine)
     from ddrl.launch import local as launch
     from ddrl.reporting.progress import plain_console
 
     programs.outlast_output()
-    return launch.train(config, resume, machine, plain_console())
+    return launch.train(wanted.config, wanted.resume, machine, plain_console(), trains_more=wanted.trains_more)
 
 
 def print_config(argv: Sequence[str], machine: Machine, first: bool) -> int:

@@ -301,6 +301,11 @@ class TrainConfig:
         return isinstance(self.algorithm.learns_from, FromReplay)
 
     @property
+    def has_replay_in_workers(self) -> bool:
+        """Whether each worker has a replay of its own; that of Ape-X is in ranks of its own."""
+        return self.has_replay and not self.apex.actors
+
+    @property
     def has_gaussian_policy(self) -> bool:
         """Whether the policy is a Gaussian where actions are continuous."""
         return Continuous in self.algorithm.takes and not self.has_replay

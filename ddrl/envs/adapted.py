@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -10,11 +11,12 @@ import numpy as np
 
 from ddrl.envs.observations import ObservationFormat, is_plain
 from ddrl.envs.spaces import action_space_of, action_taker, legal_components
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous, MultiDiscrete
 
 PROBE_SEED = 0  # of the reset that shows whether an environment gives masks
+STEP_VALUES = 5  # that a step gives
 
 
 class Adapted(gymnasium.Wrapper):
@@ -53,7 +55,7 @@ class Adapted(gymnasium.Wrapper):
 
     def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
         """As the environment's."""
-        observation, info = self.env.reset(**options)
+        observation, info = start_of(self._game, self.env.reset(**options))
         self._steps = 0
         return self.format.array(observation, self._mask(observation, info, False)), info
 
@@ -61,14 +63,17 @@ class Adapted(gymnasium.Wrapper):
         """As the environment's, of an action as the policy draws it, or of a native one."""
         if self.native_action is not None and not self.takes_native_actions:
             action = self.native_action(action)
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        row = self.env.step(action)
+        check_step(self._game, row)
+        observation, reward, terminated, truncated, info = row
         self._steps += 1
         mask = self._mask(observation, info, bool(terminated or truncated))
         return self.format.array(observation, mask), reward, terminated, truncated, info
 
     def _mask(self, observation: Any, info: dict, ended: bool) -> np.ndarray | None:
         """<bool>[A]. Raises UsageError where there is none, or a wrong one."""
-        given = observation[ACTION_MASK] if self._observed and self._masked else info.get(ACTION_MASK)
+        inside = self._observed and self._masked and isinstance(observation, Mapping)
+        given = (observation if inside else info).get(ACTION_MASK)
         if not self._masked:
             if given is not None and not isinstance(self._space, Continuous):
                 raise self._wrong("gave an action_mask, but none with its first reset; give one with each reset, too")
@@ -119,10 +124,40 @@ def may_give_masks(env: gymnasium.Env, game: str) -> bool:
 
 
 def gives_masks(env: gymnasium.Env, game: str) -> bool:
-    """Whether its observations or, as a reset shows, its `info` have a mask of legal actions."""
+    """Whether its observations or, as a reset shows, its `info` have a mask of legal actions.
+
+    Raises:
+        UsageError: the reset fails, or gives something else than a reset gives.
+    """
     if not may_give_masks(env, game):
         return False
-    return _has_mask(env.observation_space) or ACTION_MASK in env.reset(seed=PROBE_SEED)[1]
+    return _has_mask(env.observation_space) or ACTION_MASK in _first_start(env, game)[1]
+
+
+def _first_start(env: gymnasium.Env, game: str) -> tuple[Any, dict]:
+    try:
+        given = env.reset(seed=PROBE_SEED)
+    except (UsageError, MemoryError, OSError):  # which say by themselves what to do
+        raise
+    except Exception as error:  # whatever an environment of a user raises
+        failed = f"{in_one_line(error)}{raised_at(error)}"
+        raise UsageError(f"{game} fails at its first reset: {failed}; fix the environment") from error
+    return start_of(game, given)
+
+
+def start_of(game: str, given: Any) -> tuple[Any, dict]:
+    """Observation and info that a reset gave. Raises UsageError where it gave something else, as those of Gym did."""
+    if isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[1], dict):
+        return given[0], given[1]
+    kind = type(given).__name__
+    raise UsageError(f"{game} gave a {kind} from its reset: have it return (observation, info), where info is a dict")
+
+
+def check_step(game: Any, given: tuple) -> None:
+    """Raises UsageError where a step gave other than five values, as those of Gym did."""
+    if len(given) != STEP_VALUES:
+        whole = "(observation, reward, terminated, truncated, info)"
+        raise UsageError(f"{game} gave {len(given)} values from its step: have it return {whole}")
 
 
 def _has_mask(space: gymnasium.Space) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddrl import checks
+from ddrl import checks, plugins
 from ddrl.errors import UsageError
 
 # ROMs without a single-player mode: ALE registers no environment for them.
@@ -53,7 +53,10 @@ def football_games() -> list[str]:
 
 
 def atari_rom(game: str) -> str | None:
-    """The ROM that `game` means (breakout, Breakout, SpaceInvaders, ALE/Breakout-v5), or None."""
+    """The ROM that `game` means (breakout, Breakout, SpaceInvaders, ALE/Breakout-v5), or None; a name that a plugin has
+    given to an environment means that one."""
+    if game in plugins.environments.names():
+        return None
     by_key = {rom.replace("_", ""): rom for rom in atari_games()}
     match = _SPELLING.match(game)
     return by_key.get(match.group(1).replace("_", "").lower()) if match else None

@@ -12,9 +12,9 @@ import numpy as np
 
 import ddrl.envs.catch  # registers ddrl/Catch-v0 and ddrl/CatchPicture-v0
 import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
-from ddrl.envs.adapted import Adapted
+from ddrl.envs.adapted import Adapted, start_of
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
-from ddrl.envs.observations import observation_of
+from ddrl.envs.observations import as_bytes, in_space, observation_of
 from ddrl.envs.pinning import pin_thread
 from ddrl.envs.saved_state import get_simulator_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
@@ -66,13 +66,16 @@ class GymnasiumEnvironment(InTurn):
         self._pause: Future | None = None  # the resets that the last `reset_ended` began
         self._simulators = [_simulator(make, reset, self._resets) for _ in range(num_envs)]
         env = self._simulators[0].env
-        self.players = getattr(env.unwrapped, "players", 1)
+        players = getattr(env.unwrapped, "players", 1)
+        # A user's may be a list of names.
+        self.players = max(1, int(players)) if isinstance(players, (int, np.integer)) else 1
         self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
         self._whole_batch = self.batch_size  # where none rests
         format = env.format if isinstance(env, Adapted) else None
         self.observation_shape, self.observation_dtype = (
             observation_of(stamp["game"], env.observation_space) if format is None else (format.shape, format.dtype)
         )
+        self._bytes = self.observation_dtype == np.uint8
         self.action_space = action_space_of(stamp["game"], env.action_space)
         self.native_action = env.native_action if isinstance(env, Adapted) else None
         self.first_action = int(getattr(env.action_space, "start", 0)) if isinstance(self.action_space, Discrete) else 0
@@ -229,7 +232,7 @@ class GymnasiumEnvironment(InTurn):
     def _begin(self, i: int) -> tuple[Any, float, bool, bool, dict]:
         """The first row: a new episode, or one amid which the random actions ended."""
         simulator, number = self._simulators[i], self._first + i
-        start = simulator.reset(int(environment_seeds(self._seed, 1, number)[0]))
+        start = start_of(self.stamp["game"], simulator.reset(int(environment_seeds(self._seed, 1, number)[0])))
         if self._random_start_steps:
             generator = np.random.default_rng([self._seed, number, RANDOM_START])
             steps = int(generator.integers(self._random_start_steps + 1))
@@ -244,14 +247,18 @@ class GymnasiumEnvironment(InTurn):
         return self._taken(np.array([random_action(self.action_space, generator, mask) for _ in range(self.players)]))
 
     def _observation(self, observation: Any) -> np.ndarray:
-        """Of all rows of a game. Raises UsageError for another shape than that of the space, which may broadcast."""
+        """Of all rows of a game. Raises UsageError for another shape than that of the space, which may broadcast, and
+        for numbers that are no bytes where its space has bytes, to which a cast would make other numbers."""
         observation = np.asarray(observation)
         expected = (self.players, *self.observation_shape) if self.players > 1 else self.observation_shape
         if observation.shape != expected:
+            several = f" (its attribute `players` is {self.players}: a row for each)" if self.players > 1 else ""
             raise UsageError(
                 f"{self.stamp['game']} gave an observation of shape {observation.shape}, and its observation space has "
-                f"{expected}: fix the environment"
+                f"{expected}{several}: fix the environment"
             )
+        if self._bytes and observation.dtype != self.observation_dtype:
+            return in_space(self.stamp["game"], "", as_bytes, observation)
         return observation
 
     def _taken(self, actions: np.ndarray) -> Any:

@@ -18,7 +18,7 @@ from ddrl.envs.game_names import unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, stamp_of, versions
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.starts import Starts
-from ddrl.errors import UsageError, in_one_line
+from ddrl.errors import UsageError, in_one_line, raised_at
 
 
 def make_atari(
@@ -79,7 +79,7 @@ def make_gymnasium(
                 env = plugins.environments.get(game)(**rendering)
             else:
                 env = gymnasium.make(name, disable_env_checker=True, **rendering)
-        env = _wrapped(env, wrappers)
+        env = _wrapped(_checked(env, game), wrappers)
         return FlatObservation(env) if game.startswith(DM_CONTROL) and _is_dict(env) else env
 
     limit = 0
@@ -113,6 +113,16 @@ def _packages_and_limit(game: str, name: str) -> tuple[tuple[str, ...], int]:
         return ("dm-control", "shimmy", "mujoco"), spec.max_episode_steps or 0
     mujoco = str(spec.entry_point).startswith("gymnasium.envs.mujoco") and importlib.util.find_spec("mujoco")
     return ("mujoco",) if mujoco else (), spec.max_episode_steps or 0
+
+
+def _checked(env: Any, game: str) -> gymnasium.Env:
+    """Raises UsageError for what a user's function made that is no environment, or has not both spaces."""
+    if not isinstance(env, gymnasium.Env):
+        raise UsageError(f"--game {game} gave {env!r:.80}: have it return a gymnasium.Env")
+    for name in ("observation_space", "action_space"):
+        if getattr(env, name, None) is None:
+            raise UsageError(f"--game {game} has no {name}: set it where the environment is made")
+    return env
 
 
 def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
@@ -161,4 +171,9 @@ def _clear_errors(game: str) -> Iterator[None]:
             raise unknown_game(game) from error
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f"cannot make the game {game!r}: {reason}; `python -m ddrl.envs` lists games"
+        raise UsageError(message) from error
+    except (UsageError, MemoryError, OSError):  # which say by themselves what to do
+        raise
+    except Exception as error:  # whatever an environment of a user raises
+        message = f"cannot make the game {game!r}: {in_one_line(error)}{raised_at(error)}; fix the environment"
         raise UsageError(message) from error

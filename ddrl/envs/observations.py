@@ -49,7 +49,7 @@ class ObservationFormat:
         self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in self._leaves]
         fields = [(name, dtype, shape) for name, _, shape, dtype, _ in self._parts]
         # Entries that are arrays as they are wanted, and not nested: their bytes need only be joined.
-        simple = all(len(path) == 1 and convert is np.asarray for _, path, _, _, convert in self._parts)
+        simple = all(len(path) == 1 and convert in (np.asarray, as_bytes) for _, path, _, _, convert in self._parts)
         keys = [path[0] for _, path, *_ in self._parts] if simple else []
         self._entries = operator.itemgetter(*keys) if len(keys) > 1 else None
         self.structured = several or mask_size > 0
@@ -100,7 +100,7 @@ class ObservationFormat:
                 values = (*values, mask)
             parts = []
             for value, (shape, dtype) in zip(values, self._plain):
-                if value.shape != shape:
+                if value.shape != shape or (dtype == np.uint8 and value.dtype != dtype):
                     return None
                 parts.append(value if value.dtype is dtype else value.astype(dtype))
             return np.ndarray((), self.dtype, bytearray().join(parts))
@@ -116,10 +116,7 @@ class ObservationFormat:
         return observation
 
     def _checked(self, value: Any, convert: Convert, shape: tuple[int, ...], name: str) -> np.ndarray:
-        try:
-            array = convert(value)
-        except (IndexError, TypeError, ValueError) as error:
-            raise UsageError(f"{self._game} gave an observation {name} beyond its space ({error})") from error
+        array = in_space(self._game, name, convert, value)
         if array.shape != shape:
             which = f"an observation {name} of" if name else "an observation of"
             raise UsageError(
@@ -127,6 +124,27 @@ class ObservationFormat:
                 "environment"
             )
         return array
+
+
+def in_space(game: str, name: str, convert: Convert, value: Any) -> np.ndarray:
+    """An observation, or its entry of this name, as an array. Raises UsageError where its space has no such value."""
+    try:
+        return convert(value)
+    except (IndexError, TypeError, ValueError) as error:
+        which = f"an observation {name}" if name else "an observation"
+        raise UsageError(f"{game} gave {which} beyond its space ({error}): fix the environment") from error
+
+
+def as_bytes(value: Any) -> np.ndarray:
+    """<uint8>[...] of numbers of any type. Raises ValueError where a cast would make other numbers of them."""
+    array = np.asarray(value)
+    if array.dtype == np.uint8:
+        return array
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(np.uint8)
+    if (changed := whole != array).any():
+        raise ValueError(f"{array.dtype} {array[changed][0]} is no uint8")
+    return whole
 
 
 def observation_of(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype]:
@@ -166,8 +184,9 @@ def _name(path: tuple[Any, ...]) -> str:
 def _part(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype, Convert]:
     """Shape and type of what an entry becomes, and how."""
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub":
-        dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
-        return tuple(space.shape), dtype, np.asarray
+        if space.dtype == np.uint8:
+            return tuple(space.shape), np.dtype(np.uint8), as_bytes
+        return tuple(space.shape), np.dtype(np.float32), np.asarray
     if isinstance(space, spaces.Discrete):
         return _one_hots(game, space, np.array([space.n]), np.array([space.start]))
     if isinstance(space, spaces.MultiDiscrete):

@@ -13,6 +13,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from ddrl.envs.adapted import check_step
+
 Start = tuple[Any, dict]
 """What Gymnasium's reset gives: observation and info."""
 
@@ -39,7 +41,9 @@ class Simulator:
         if self.ended:
             observation, info = self._restart()
             return observation, 0.0, False, False, info
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        row = self.env.step(action)
+        check_step(self.env, row)
+        observation, reward, terminated, truncated, info = row
         self.ended = bool(terminated or truncated)
         return observation, reward, terminated, truncated, info
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -64,13 +65,24 @@ def check_actions(actions: np.ndarray, space: ActionSpace, rows: int) -> np.ndar
         actions = np.array(actions, np.float32)
         if actions.shape != (rows, *space.action_shape) or not np.isfinite(actions).all():
             raise ValueError(f"expected {rows} actions of {space.action_shape[0]} finite numbers, got {actions}")
-        return np.clip(actions, np.array(space.low, np.float32), np.array(space.high, np.float32))
+        return np.clip(actions, *_bounds(space))
     actions = np.array(actions, np.int32)
     counts = np.array(space.counts) if isinstance(space, MultiDiscrete) else space.count
     if actions.shape != (rows, *space.action_shape) or actions.min() < 0 or (actions >= counts).any():
         last = f"0..{counts - 1}"
         raise ValueError(f"expected {rows} actions in {last}, got {actions}")
     return actions
+
+
+@functools.lru_cache
+def _bounds(space: Continuous) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds in float32, <float32>[A] each, none beyond the space: 0.1 of a Box of float64 is less than that of
+    float32, and an environment may refuse what is larger."""
+    low, high = np.array(space.low), np.array(space.high)
+    with np.errstate(over="ignore"):
+        least, most = low.astype(np.float32), high.astype(np.float32)
+        above, below = np.nextafter(least, np.float32(np.inf)), np.nextafter(most, np.float32(-np.inf))
+    return np.where(least < low, above, least), np.where(most > high, below, most)
 
 
 def check_legal(actions: np.ndarray, space: ActionSpace, mask: np.ndarray) -> None:

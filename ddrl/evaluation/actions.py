@@ -52,6 +52,10 @@ class GreedyActions:
         self._run = np.zeros(num_envs, np.int64)
         self.forced = 0
 
+    def begin(self, rows: np.ndarray) -> None:
+        """The environments `rows` <int>[b] show new games: what was chosen in those before counts no more."""
+        self._last[rows] = -1
+
     def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """<int32>[b] for observations [b, ...] of the environments `rows` <int>[b]."""
         logits = _outputs(self._policy, observations)

@@ -238,7 +238,7 @@ def _draw(config: TrainConfig, checkpoint: Checkpoint, space: Any) -> Draw:
     draw = algorithm_of(config.algorithm).draw
     if draw is None:
         return draw_for(space)
-    minimum = 0 if config.apex.actors else config.replay.replay_minimum  # actors of Ape-X do not wait for it
+    minimum = config.replay.replay_minimum if config.has_replay_in_workers else 0  # actors of Ape-X do not wait for it
     each = max(0, checkpoint.agent_steps // (config.apex.actors or config.exchange.workers) - minimum)
     return draw(
         config.algorithm,

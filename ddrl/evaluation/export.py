@@ -84,7 +84,8 @@ def compare(agent: Agent, copy: Callable[[np.ndarray], Outputs], observations: I
             differences.pop("action") if _is_discrete(agent) else differences["action"], (len(batch), -1)
         )
         same += int((actions.max(axis=1) <= (0.0 if _is_discrete(agent) else TOLERANCE)).sum())
-        largest = max(largest, *(float(difference.max()) for difference in differences.values()))
+        # Of NumPy, as Python's max passes over NaN: a copy that gives NaN is not near.
+        largest = float(np.max([largest, *(difference.max() for difference in differences.values())]))
         count += len(batch)
     return {"observations": count, "same_actions": same, "largest_difference": largest}
 
@@ -121,7 +122,11 @@ def _outputs_of(agent: Agent, observations: np.ndarray) -> Outputs:
 
 
 def _difference(given: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    return np.abs(given.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
+    """NaN where one of the two is not finite, and the other something else."""
+    same = (given == expected) | (np.isnan(given) & np.isnan(expected))
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(given.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
+    return np.where(same, 0.0, differences)
 
 
 def _module(agent: Agent) -> Any:

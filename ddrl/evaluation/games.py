@@ -16,6 +16,7 @@ from ddrl.errors import UsageError
 from ddrl.evaluation.actions import Act, Policy, actions_for
 from ddrl.evaluation.turns import Turns
 from ddrl.structured import legal_actions
+from ddrl.types import Continuous
 
 UNLIMITED_GAME_STEPS = 108_000
 """Agent steps after which a game without a limit of its own is cut off."""
@@ -75,6 +76,7 @@ class _Group:
     Attributes:
         over: the games that are over, in the order of their ends.
         agent_steps: of all environments.
+        begun: numbers of the rows last received that show the beginning of a game.
 
     Args:
         first_game: number of the first environment's among those of all groups.
@@ -85,6 +87,7 @@ class _Group:
         self.env, self._first_row, self._again = env, first_game * env.players, again
         self.over: list[_Game] = []
         self.agent_steps = 0
+        self.begun = np.zeros(0, np.int64)
         self._scores = np.zeros(env.num_envs)
         self._steps = np.zeros(env.num_envs, np.int64)
         self._rewarded = np.zeros(env.num_envs, np.int64)  # step of the last reward
@@ -107,6 +110,7 @@ class _Group:
         for i in np.flatnonzero(counted & (step.terminated | cut)):
             self._end(int(ids[i]), bool(cut[i]), bool(begins[i]))
         self._ids, self._live, self._mask = ids, self._playing[ids], legal_actions(step.observation)
+        self.begun = self._first_row + ids[self._live & ~step.valid]
         return step.observation[self._live], self._first_row + ids[self._live]
 
     def send(self, live_actions: np.ndarray) -> None:
@@ -218,7 +222,8 @@ def play_games(
         forced += getattr(act, "forced", 0)
         if ended() or agent_steps:
             break
-    stamp = {"actions": "drawn", "seed": seed} if drawn else {"epsilon": epsilon, "seed": seed}
+    noise = 0.0 if isinstance(groups[0].env.action_space, Continuous) else epsilon  # those are never random
+    stamp = {"actions": "drawn", "seed": seed} if drawn else {"epsilon": noise, "seed": seed}
     return _result(groups, stamp, forced, relay=_used_up(groups, agent_steps))
 
 
@@ -250,6 +255,7 @@ def evaluate(config: EnvironmentConfig, policy: Policy, games: int, seed: int, *
 
 def _play(groups: list[_Group], act: Act, ahead: int, stop: Callable[[], bool]) -> Generator[None, None, None]:
     live, actions = groups, None
+    begin = getattr(act, "begin", lambda rows: None)  # of actions that depend on those before them
     while live and not stop():
         received = []
         for start in range(0, len(live), ahead):
@@ -262,6 +268,8 @@ def _play(groups: list[_Group], act: Act, ahead: int, stop: Callable[[], bool]) 
                 yield
         kept = [(group, rows) for group, rows in zip(live, received) if len(rows[1])]
         live = [group for group, _ in kept]
+        for group in live:
+            begin(group.begun)
         if live:
             sizes = [len(rows) for _, (_, rows) in kept]
             observations = np.concatenate([observations for _, (observations, _) in kept])

@@ -15,7 +15,7 @@ import tyro
 from ddrl import checks, programs, rundir
 from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
-from ddrl.types import Discrete
+from ddrl.types import Continuous, Discrete
 
 if TYPE_CHECKING:
     from ddrl.checkpoint import Checkpoint
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddrl.evaluation.games import EvaluationResult
 
 HUMAN_STARTS = "not measured: they need games played by people, which are not public (--starts FILE, if you have some)"
+WITHOUT_NOISE = "continuous actions are evaluated without noise; leave it out"
 MOST_GAMES = 1_000_000
 
 
@@ -74,7 +75,7 @@ def evaluate_newest(
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     if arguments.epsilon and Discrete not in config.algorithm.takes:
-        checks.refuse(arguments, "epsilon", "continuous actions are evaluated without noise; leave it out")
+        checks.refuse(arguments, "epsilon", WITHOUT_NOISE)
     if arguments.actions == "drawn" and config.has_replay:
         checks.refuse(arguments, "actions", f"{config.algorithm.name} has no policy that evaluations could draw from")
     starts = _starts(arguments.starts, config)
@@ -84,6 +85,8 @@ def evaluate_newest(
 
     sizes = sorted({1, min(8, arguments.games), min(64, arguments.games)})
     agent = load_agent(path, batch_sizes=sizes, checkpoint=checkpoint)
+    if arguments.epsilon and isinstance(agent.action_space, Continuous):  # PPO has them in some games
+        checks.refuse(arguments, "epsilon", WITHOUT_NOISE)
     began = time.monotonic()
     environment, settings = agent.config.environment, agent.config.evaluation
     epsilon = settings.eval_epsilon if arguments.epsilon is None else arguments.epsilon
@@ -132,12 +135,13 @@ def _record(
         "mean": result.mean,
         "maximum": result.maximum,
         "minimum": min(result.scores),
-        "deviation": statistics.stdev(result.scores) if len(result.scores) > 1 else 0.0,
         "unfinished": result.unfinished,
         "seconds": round(seconds, 3),
         "scores": list(result.scores),
         "protocol": result.stamp,
     }
+    if len(result.scores) > 1:
+        record["deviation"] = statistics.stdev(result.scores)
     rare = {name: getattr(result, name) for name in ("not_finite", "stuck", "forced_actions")}
     record |= {name: number for name, number in rare.items() if number}
     return record if arguments.starts or not atari else record | {"human_starts": HUMAN_STARTS}

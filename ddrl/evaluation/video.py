@@ -24,7 +24,7 @@ ATARI_FPS = 30
 BEST_SECONDS = 60.0
 """Length of the best game's video, at most."""
 BEST_GAMES = 4
-PATIENCE_SECONDS = 12.0  # after which no further game is recorded, and the one under way is cut short
+PATIENCE_SECONDS = 12.0  # after which no further game is recorded, and the one under way ends and is not kept
 GIF_FPS_LIMIT = 15
 LEAST_WIDTH = 320
 
@@ -41,7 +41,7 @@ def record_best_game(
         drawn: actions are drawn from the policy, as in evaluations.
 
     Returns:
-        What the best game scored in its video, and the number of games that were recorded.
+        What the best game scored in its video, and the number of games that it is the best of.
 
     Raises:
         UsageError: as `record_game`.
@@ -62,6 +62,8 @@ def record_best_game(
                 max_seconds=BEST_SECONDS,
                 until=until,
             )
+            if games and time.monotonic() >= end:
+                break  # cut short, it may lack the points that whole games lose
             games += 1
             if score > best or games == 1:
                 candidate.replace(path)
@@ -82,6 +84,7 @@ def record_game(
     epsilon: float = 0.0,
     drawn: bool = False,
     until: float = math.inf,
+    tell: Callable[[bool], object] = lambda over: None,
 ) -> float:
     """Play one game, write it as .mp4 (H.264) or .gif, and return its raw score.
 
@@ -98,7 +101,8 @@ def record_game(
         max_seconds: the same, in seconds of the video.
         epsilon: probability of a random action.
         drawn: actions are drawn from the policy, not the greedy ones.
-        until: they end at this time.monotonic(), too.
+        until: they end at this time.monotonic(), too, but not before the first agent step.
+        tell: is told whether the game was over when the video ended.
 
     Raises:
         UsageError: another suffix, a folder that does not exist, or an environment that draws no pictures.
@@ -120,6 +124,7 @@ def record_game(
     finally:
         partial.unlink(missing_ok=True)
         game.close()
+    tell(game.over)
     return game.score
 
 
@@ -129,7 +134,7 @@ class _Game:
     def __init__(self, config: EnvironmentConfig, policy: Policy, seed: int, epsilon: float, drawn: bool) -> None:
         from ddrl.envs.gymnasium_path import make_atari
 
-        self.score = 0.0
+        self.score, self.over = 0.0, False
         self._env: GymnasiumEnvironment
         self._draw: Callable[[], list[np.ndarray]]
         rom = atari_rom(config.game)
@@ -151,13 +156,13 @@ class _Game:
         step = self._env.recv()
         yield from self._draw()
         for _ in range(max_agent_steps):
-            if time.monotonic() > until:
-                break
             self._env.send(self._act(step.observation, step.env_id))
             step = self._env.recv()
             self.score += float(step.reward[0])
+            self.over = bool(step.terminated[0] or step.truncated[0])
             yield from self._draw()
-            if step.terminated[0] or step.truncated[0]:
+            # Not before the first step: games of Atari have no picture until then, and no video is without one.
+            if self.over or time.monotonic() > until:
                 break
 
     def close(self) -> None:

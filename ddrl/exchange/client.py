@@ -142,7 +142,8 @@ class WorkerClient:
         stop = header.flags & Flag.STOP  # always the last message: it may repeat the newest version
         if self.snapshot is not None and header.step <= self.snapshot.step and not stop:
             return None
-        key = (header.step, -1 if self.asynchronous else header.version, header.members)
+        # One shard's STOP and another's parameters from before it may be of the same step, and make no end together.
+        key = (header.step, -1 if self.asynchronous else header.version, header.members, int(stop))
         self._versions[header.sender] = header.version
         parameters = self.assembler.add(key, header.sender, payload)
         if parameters is None:

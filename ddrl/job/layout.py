@@ -75,8 +75,13 @@ class JobLayout:
 
 @dataclasses.dataclass(frozen=True)
 class JobContext:
-    """What every role is given: the configuration, the run directory and the layout."""
+    """What every role is given: the configuration, the run directory and the layout.
+
+    Attributes:
+        evaluates_only: the run has had its training, and lacks its final evaluation alone.
+    """
 
     config: TrainConfig
     run_dir: Path
     layout: JobLayout
+    evaluates_only: bool = False

@@ -235,7 +235,7 @@ class Watchdog:
         self._write_stacks(report)
         time.sleep(ANSWER_SECONDS if first else 2 * ANSWER_SECONDS)  # the first one ends all
         if first:
-            self._say([*read_reports(self.context.run_dir)] or [report])
+            self._say([*read_reports(self.context.run_dir, self.context.layout.size)] or [report])
 
     def _say(self, reports: Sequence[Report]) -> None:
         message = f"{explain(reports, self.context.layout.name)} (stacks in {self.context.run_dir}/stacks-*.txt)"
@@ -267,9 +267,11 @@ class Watchdog:
         return self.context.run_dir / f"stacks-{rank}.txt"
 
 
-def read_reports(run_dir: Path) -> Iterable[Report]:
-    """The reports of all ranks that wrote one."""
+def read_reports(run_dir: Path, ranks: int) -> Iterable[Report]:
+    """The reports of all ranks that wrote one. Those that a job of more ranks has left are of nobody in this one."""
     for path in sorted(run_dir.glob("stacks-*.txt")):
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             content = json.loads(path.read_text().partition("\n")[0])
-            yield Report(**content | {"peers": tuple(content["peers"])})
+            report = Report(**content | {"peers": tuple(content["peers"])})
+            if report.rank < ranks:
+                yield report

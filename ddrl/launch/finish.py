@@ -42,6 +42,7 @@ def _video(path: Path) -> object:
     from ddrl.envs.control import choose_renderer
     from ddrl.evaluation.agent import load_agent
     from ddrl.evaluation.video import record_best_game
+    from ddrl.reporting.texts import raw_score
 
     choose_renderer()
     agent = load_agent(path, batch_sizes=(1,))
@@ -55,7 +56,7 @@ def _video(path: Path) -> object:
         epsilon=config.evaluation.eval_epsilon,
         drawn=config.evaluation.draws_actions,
     )
-    return f"{video} (score {score:g}, {'one game' if games == 1 else f'the best of {games} games'})"
+    return f"{video} (score {raw_score(score, 2)}, {'one game' if games == 1 else f'the best of {games} games'})"
 
 
 if __name__ == "__main__":

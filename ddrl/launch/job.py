@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cluster.job import NUMBER, Job
 from cluster.topology import gather_json
@@ -24,6 +25,7 @@ from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
+from ddrl.options import Wanted
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
 from ddrl.placement.start import bounded_start
@@ -34,19 +36,7 @@ from ddrl.reporting.progress import Progress, plain_console
 SHOW_SECONDS = 0.5
 SHARE_SECONDS = 60.0  # network file systems remember for so long that a directory was not there
 JOB_END = "SLURM_JOB_END_TIME"  # seconds since 1970
-ENDED_WELL = ("finished", "target")
-
-
-class Wanted(NamedTuple):
-    """What the command line of this rank asks for.
-
-    Attributes:
-        config: all settings.
-        resume: the run directory to go on with, or None for a new run.
-    """
-
-    config: TrainConfig
-    resume: Path | None
+NOT_DRAWN = "no learning curve and no video, as the job was asked to end: `python -m ddrl.launch.finish {}` makes them"
 
 
 def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, str] = os.environ) -> int:
@@ -73,7 +63,8 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
             at_end = stack.enter_context(Reporter(config, path)).conclude
         from ddrl.roles.main import run
 
-        return int(run(config, path, resume=agreed["resume"], at_end=at_end) or 0)
+        evaluates_only = agreed["evaluates_only"]
+        return int(run(config, path, resume=agreed["resume"], at_end=at_end, evaluates_only=evaluates_only) or 0)
 
 
 def _accepted(message: dict[str, Any]) -> dict[str, Any]:
@@ -140,9 +131,16 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
     if path is None:
         path, config = rundir.create_run_dir(config)
     stack.enter_context(rundir.locked(path))
+    resume = wanted.resume is not None
+    evaluates_only = resume and not wanted.trains_more and outcome.lacks_evaluation_only(path, config)
     rundir.update_run_dir(path, config)
     launch.clear(path)
-    return {"run_dir": str(path), "config": rundir.config_to_dict(config), "resume": wanted.resume is not None}
+    return {
+        "run_dir": str(path),
+        "config": rundir.config_to_dict(config),
+        "resume": resume,
+        "evaluates_only": evaluates_only,
+    }
 
 
 class Reporter:
@@ -164,12 +162,16 @@ class Reporter:
         self._thread.join(timeout=10.0)
 
     def conclude(self) -> None:
-        """How the run ended; curve and video only where it ended by itself, as a stopped job is short of time."""
+        """How the run ended; curve and video only where it ended by itself, and nobody has asked for an end: then the
+        job is short of time."""
         self.__exit__()
         if outcome.report(self._path, 0, "", self._console) != 0:
             return
-        if (rundir.read_json(self._path / rundir.RESULT) or {}).get("status") in ENDED_WELL:
-            launch.finish(self._path, self._console)
+        if outcome.ended_well(rundir.read_json(self._path / rundir.RESULT) or {}):
+            if rundir.stop_requested(self._path):
+                self._console.print(NOT_DRAWN.format(shlex.quote(str(self._path))))
+            else:
+                launch.finish(self._path, self._console)
         launch.summarise(self._config, self._path, self._console)
 
     def _show(self) -> None:
@@ -185,7 +187,7 @@ class Reporter:
 def _begin(
     world: Any, wanted: Wanted | None, report: dict[str, str], stack: contextlib.ExitStack, environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What all ranks do: {"run_dir", "config", "resume"}, or {"refused": why} ("": said already)."""
+    """What all ranks do: {"run_dir", "config", "resume", "evaluates_only"}, or {"refused": why} ("": said already)."""
     size = 1 if world is None else world.Get_size()
 
     def decide(everyone: list[dict[str, str]]) -> dict[str, Any]:

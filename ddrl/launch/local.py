@@ -50,6 +50,7 @@ def train(
     rank_program: Sequence[str] = RANK_PROGRAM,
     stop_seconds: float = STOP_SECONDS,
     callbacks: Sequence[Callback] = (),
+    trains_more: bool = False,
 ) -> int:
     """Runs a whole job on this machine; returns the exit status.
 
@@ -61,6 +62,7 @@ def train(
         rank_program: what each rank runs.
         stop_seconds: for the ranks to end once they were asked to.
         callbacks: called in this process.
+        trains_more: as in `options.Wanted`.
 
     Raises:
         UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
@@ -74,19 +76,23 @@ def train(
     else:
         path = resume
     with rundir.locked(path) as lock:
+        evaluates_only = resume is not None and not trains_more and outcome.lacks_evaluation_only(path, config)
+        flags = ["--evaluates-only"] if evaluates_only else []
         rundir.update_run_dir(path, config)
         clear(path)
-        program = [*rank_program, os.path.join(os.curdir, path)]  # mpirun takes the word : for its own
+        program = [*rank_program, os.path.join(os.curdir, path), *flags]  # mpirun takes the word : for its own
         with _told(callbacks, path, console) as tell:
             return _run(config, path, launcher, program, resume is not None, console, stop_seconds, lock, tell)
 
 
 @contextlib.contextmanager
 def _told(callbacks: Sequence[Callback], path: Path, console: Console) -> Iterator[Callable[[Record], None]]:
-    """What hands records to callbacks; what becomes of them is printed."""
+    """What hands records to callbacks; what becomes of them is printed, and is among the events in the end."""
     thread = CallbackThread({f"{type(each).__name__} ({i})": each for i, each in enumerate(callbacks, 1)})
+    told: list[Trouble] = []
 
     def show(troubles: Sequence[Trouble]) -> None:
+        told.extend(troubles)
         for trouble in troubles:
             console.print(f"warning: callback {trouble.text}", highlight=False, markup=False)
 
@@ -97,7 +103,20 @@ def _told(callbacks: Sequence[Callback], path: Path, console: Console) -> Iterat
     try:
         yield tell
     finally:
-        show(thread.close(rundir.read_json(path / rundir.RESULT) or {"status": "failed", "message": "no result"}))
+        result = rundir.read_json(path / rundir.RESULT) or {"status": "failed", "message": "no result"}
+        show(thread.close(result))
+        _note(path, told, result.get("wall_seconds", 0.0))
+
+
+def _note(path: Path, troubles: Sequence[Trouble], wall_seconds: float) -> None:
+    """Writes what became of callbacks into the metrics, as the chief does for its own; no rank may be alive."""
+    if not troubles:
+        return
+    with contextlib.suppress(UsageError):  # a full disk costs no more than this
+        writer = MetricsWriter(path)
+        for trouble in troubles:
+            writer.event(trouble.name, trouble.text, wall_seconds, **trouble.fields)
+        writer.close()
 
 
 def require_mpirun() -> Launcher:
@@ -205,11 +224,11 @@ def finish(
         path: the run directory.
         console: where the user sees warnings.
         show: called every now and then meanwhile.
-        interrupts: a further one ends it.
+        interrupts: a further one ends it, and so does a request to stop that comes meanwhile.
     """
     interrupts = interrupts or Interrupts()
+    end, before = time.monotonic() + FINISH_SECONDS, _asked(interrupts, path)
     _tell_of_drawing(path)
-    end, before = time.monotonic() + FINISH_SECONDS, (interrupts.stop, interrupts.kill)
     with (path / rundir.LOG).open("ab") as log:
         process = subprocess.Popen(
             [*python_command("ddrl.launch.finish"), str(path)],
@@ -226,7 +245,7 @@ def finish(
             break
         except subprocess.TimeoutExpired:
             show()
-        if (interrupts.stop, interrupts.kill) != before:
+        if _asked(interrupts, path) != before:
             given_up = f"{WARNING} stopped; whatever the summary does not name is missing"
         elif time.monotonic() > end:
             given_up = f"{WARNING} plot and video took more than {FINISH_SECONDS:g} s and were abandoned"
@@ -239,6 +258,11 @@ def finish(
     for line in lines:
         if line.startswith(WARNING):  # the summary names what was made
             console.print(line, highlight=False, markup=False)
+
+
+def _asked(interrupts: Interrupts, path: Path) -> tuple[object, ...]:
+    """What changes when somebody asks for an end: with a signal, or with the file, as a job of Slurm does."""
+    return interrupts.stop, interrupts.kill, os.path.exists(path / rundir.STOP)
 
 
 def _tell_of_drawing(path: Path) -> None:

@@ -8,14 +8,19 @@ final evaluation of a finished run short.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from ddrl import rundir
+from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_runs import go_on
 
+ENDED_WELL = ("finished", "target")
+BUDGETS = ("minutes", "agent_steps", "max_updates")
 LOG_LINES = 15
 LOG_BYTES = 64 * 1024
 TITLES = {
@@ -25,6 +30,24 @@ TITLES = {
 }
 RULE = re.compile(r"-{20,}$")  # mpirun frames its messages with two of these
 FAREWELL = re.compile(r"(prterun|mpirun) (noticed|detected) that")
+
+
+def ended_well(result: Mapping[str, Any]) -> bool:
+    """Whether result.json tells of a run that is complete, its final evaluation included."""
+    return result.get("status") in ENDED_WELL and not result.get("unevaluated")
+
+
+def lacks_evaluation_only(path: Path, config: TrainConfig) -> bool:
+    """Whether the run in `path` used up its budgets, has no other ones with these settings, and was asked to end in its
+    final evaluation.
+
+    To be asked before settings and result of the run are replaced.
+    """
+    result = rundir.read_json(path / rundir.RESULT)
+    if not isinstance(result, dict) or not result.get("unevaluated"):
+        return False
+    before = rundir.load_config(path).run
+    return all(getattr(config.run, name) == getattr(before, name) for name in BUDGETS)
 
 
 def report(path: Path, log_start: int, overdue: str, console: Console) -> int:

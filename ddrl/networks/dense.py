@@ -102,10 +102,11 @@ class BoundedNetwork(Network):
         super().__init__("mlp", tensors, observation_dtype, action_space, "float32")
         low, high = np.array(action_space.low, np.float64), np.array(action_space.high, np.float64)
         self._middle, self._half = (((high + sign * low) / 2).astype(np.float32) for sign in (1, -1))
+        self._unit = np.where(self._half > 0.0, self._half, np.float32(1.0))  # 0 / 0 would make NaN of the whole critic
 
     def normalized(self, actions: Any) -> Any:
-        """From actions as the environment takes them to units of half their range."""
-        return (actions - self._middle) / self._half
+        """From actions as the environment takes them to units of half their range; 0 where there is no range."""
+        return (actions - self._middle) / self._unit
 
     def scaled(self, actions: Any) -> Any:
         """The inverse."""

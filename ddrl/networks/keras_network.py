@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -109,14 +110,14 @@ def policy_of(compute_dtype: str) -> Iterator[None]:
 def variable_names(paths: list[str]) -> list[str]:
     """Paths of Keras' variables with layers numbered anew: Keras counts on over all models of a process."""
     renamed: dict[str, str] = {}
-    counts: dict[str, int] = {}
     names = []
     for path in paths:
         layer, _, rest = path.rpartition("/")
         if layer not in renamed:
             base = "/".join(_NUMBERED.sub("", part) for part in layer.split("/"))
-            counts[base] = counts.get(base, -1) + 1
-            renamed[layer] = f"{base}_{counts[base]}" if counts[base] else base
+            numbered = (f"{base}_{number}" if number else base for number in itertools.count())
+            # A user's conv_1_1 is numbered as conv_1, which may be there.
+            renamed[layer] = next(name for name in numbered if name not in renamed.values())
         names.append(f"{renamed[layer]}/{rest}" if layer else rest)
     return names
 

@@ -45,6 +45,9 @@ class Network:
         initializers: by the tensors' names.
         observation_scale: what observations are multiplied with; of fields each has its own (`scale_of`).
         normalization: what running statistics, the last tensors, are there for.
+
+    Raises:
+        UsageError: two tensors have the same name, or the actions do not suit the head.
     """
 
     normalization = Normalization()
@@ -60,6 +63,10 @@ class Network:
     ) -> None:
         if isinstance(head, QHead) and not isinstance(action_space, Discrete):
             raise UsageError("the Q-learning family takes discrete actions, not continuous ones: train a2c or ppo")
+        names = [tensor for tensor, _, _ in tensors]
+        if len(set(names)) < len(names):  # all of one name would be the last of them
+            twice = max(names, key=names.count)
+            raise UsageError(f"network {name} has several tensors {twice}: give each layer a name of its own")
         self.name = name
         self.action_space, self.head = action_space, head
         self.parameter_shapes = tuple((tensor, shape) for tensor, shape, _ in tensors)

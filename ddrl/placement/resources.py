@@ -56,10 +56,20 @@ def available_memory() -> int:
 def _control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> int:
     try:
         limit = (root / "memory.max").read_text().strip()
-        used = int((root / "memory.current").read_text())
+        used = max(0, int((root / "memory.current").read_text()) - _cached_files(root))
         return (1 << 62) if limit == "max" else max(0, int(limit) - used)
     except (OSError, ValueError):
         return 1 << 62
+
+
+def _cached_files(group: Path) -> int:
+    """Bytes of files that a control group counts as used and gives back when others are needed, as those in
+    MemAvailable; 0 where it does not say."""
+    try:
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return int(counts["active_file"]) + int(counts["inactive_file"])
+    except (KeyError, OSError, ValueError):
+        return 0
 
 
 def heavy_ranks(config: TrainConfig) -> int:

@@ -183,11 +183,7 @@ class History:
             return False
         acted = self.rows.valid[(self.head - 1) % self.length]
         stored = self.observations(np.full(self.simulators, self.head), np.arange(self.simulators))
-        same = stored == observation
-        if observation.dtype.kind == "f":  # a simulator that gives NaN shall not cut the episodes of all others
-            same |= np.isnan(stored) & np.isnan(observation)
-        same = same.reshape(self.simulators, -1).all(1)
-        return bool((same | ~(acted | valid)).all())
+        return bool((_same(stored, observation) | ~(acted | valid)).all())
 
     def _begin(self, observation: np.ndarray) -> None:
         """Ends the open row, puts the older frames of the first observation in rows of their own, and opens one."""
@@ -241,6 +237,16 @@ class History:
             array = getattr(unroll, name)
             if array.shape != shape or array.dtype != dtype or not steps:
                 raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)} (1 step up)")
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """<bool>[B] which observations [B, ...] are equal in all that they hold, several fields or one."""
+    if one.dtype.names is not None:
+        return np.all([_same(one[name], other[name]) for name in one.dtype.names], axis=0)
+    same = one == other
+    if one.dtype.kind == "f":  # a simulator that gives NaN shall not cut the episodes of all others
+        same |= np.isnan(one) & np.isnan(other)
+    return same.reshape(len(same), -1).all(1)
 
 
 def row_layout(

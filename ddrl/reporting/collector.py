@@ -42,9 +42,11 @@ class Collector:
         if not all(type(number) in (int, float) for number in [*totals.values(), self._episodes, *scores]):
             raise ValueError(f"totals {totals!s:.80}, {self._episodes!s:.20} episodes, scores {scores!s:.80}")
         self._totals = collections.Counter(totals)
-        self._ahead = 0  # agent steps among them that no checkpoint has yet
+        self._ahead: collections.Counter[str] = collections.Counter()  # what of the totals no checkpoint has yet
         scores = filter(math.isfinite, scores)  # older versions kept all
         self._scores = collections.deque(scores, maxlen=ONLINE_EPISODES)
+        self._scores_ahead: collections.deque[float] = collections.deque()  # after those
+        self._since: dict[str, collections.Counter[str]] = {}  # rank -> what it counted since its state came
         self._reports: list[Mapping[str, Any]] = []
 
     @property
@@ -52,28 +54,50 @@ class Collector:
         """Agent steps of the whole run, as far as reported."""
         return int(self._totals["agent_steps"])
 
-    def state(self) -> dict[str, Any]:
+    def hold(self, rank: str) -> None:
+        """The state of a rank, such as worker-2, is here: a checkpoint with it has nothing of what it counts later."""
+        self._since[rank] = collections.Counter()
+
+    def state(self, ranks: Iterable[str] = ()) -> dict[str, Any]:
         """Totals and the last scores, as a JSON-able dict for a checkpoint's counters.
 
-        Without the agent steps that are ahead of it, which a resumed run acts, and counts, again.
+        Without what is ahead of it, which a resumed run acts, and counts, again. Of several workers' scores the last
+        ones stand for those ahead.
+
+        Args:
+            ranks: whose states the checkpoint has, each as it was at the last `hold`.
         """
-        totals = dict(self._totals)
-        if self._ahead:
-            totals["agent_steps"] -= self._ahead
-        return {"totals": totals, "episodes": self._episodes, "scores": list(self._scores)}
+        ahead = collections.Counter(self._ahead)
+        for rank in ranks:
+            ahead.update(self._since.get(rank, collections.Counter()))
+        totals = {name: total - ahead[name] for name, total in self._totals.items()}
+        scores = [*self._scores, *self._scores_ahead]
+        scores = scores[: max(0, len(scores) - ahead["episodes"])][-ONLINE_EPISODES:]
+        return {"totals": totals, "episodes": self._episodes - ahead["episodes"], "scores": scores}
 
     def add(self, report: Mapping[str, Any]) -> None:
         """Take in what `RankMetrics.report` returned in any rank."""
-        counters = dict(report["counters"])
-        if AHEAD in counters:
-            ahead = counters.pop(AHEAD)
-            counters["agent_steps"] = counters.get("agent_steps", 0) + ahead
-            self._ahead += ahead
+        if (since := self._since.get(_name(report))) is not None:
+            since.update(_settled(report))
+        counters = self._with_ahead(report["counters"])
         self._reports.append({**report, "counters": counters})
         for name, amount in counters.items():
             self._totals[name] += amount
-        self._scores.extend(score for score, _ in report["episodes"])
+        self._scores_ahead.extend(score for score, _ in report["episodes"])
         self._episodes += len(report["episodes"])
+        while len(self._scores_ahead) > self._ahead["episodes"]:
+            self._scores.append(self._scores_ahead.popleft())
+
+    def _with_ahead(self, counters: Mapping[str, Any]) -> dict[str, Any]:
+        """The counters of a report with what is ahead among them, but for episodes, which its list has."""
+        whole = {name: amount for name, amount in counters.items() if not name.endswith(AHEAD)}
+        for name, amount in counters.items():
+            if name.endswith(AHEAD):
+                counted = name.removesuffix(AHEAD)
+                whole[counted] = whole.get(counted, 0) + amount
+                self._ahead[counted] += amount
+        whole.pop("episodes", None)
+        return whole
 
     def line(self, update: int, wall_seconds: float, shortest: float = 0.0) -> dict[str, Any]:
         """The `train` record of the interval since the last line.
@@ -111,10 +135,18 @@ class Collector:
 
     def _scores_now(self) -> dict[str, Any]:
         """Of the last episodes, and of those alone that ended since the last line."""
-        scores, new = self._scores, [score for report in self._reports for score, _ in report["episodes"]]
+        scores = [*self._scores, *self._scores_ahead][-ONLINE_EPISODES:]
+        new = [score for report in self._reports for score, _ in report["episodes"]]
         online = {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)} if scores else {}
         interval = {"interval_score_mean": sum(new) / len(new)} if new else {}
         return {"episodes": self._episodes, **online, **interval}
+
+
+def _settled(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report counts that is not ahead, or is not any more."""
+    counters = report["counters"]
+    settled = {name: amount for name, amount in counters.items() if not name.endswith(AHEAD)}
+    return settled | {"episodes": len(report["episodes"]) - counters.get("episodes" + AHEAD, 0)}
 
 
 def _sum_dicts(dicts: Iterable[Mapping[str, float]]) -> collections.Counter[str]:

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import sealed
+from ddrl.checks import is_finite
 from ddrl.errors import UsageError
+from ddrl.files import read_regular
 from ddrl.rundir import METRICS, JsonLines
 
 ONLINE_EPISODES = 100
@@ -146,9 +148,9 @@ def cannot_write(run_dir: Path, error: OSError) -> UsageError:
 
 
 def lines_of(run_dir: Path) -> int:
-    """Lines of a run's metrics.jsonl; 0 where there is none."""
+    """Lines of a run's metrics.jsonl; 0 where there is none. Raises OSError where it cannot be read, or is a pipe."""
     path = run_dir / METRICS
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    return read_regular(path).count(b"\n") if path.exists() else 0
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
@@ -179,7 +181,10 @@ _NUMBERS = {
     "event": (),
     "evaluation": ("wall_seconds", "version", "mean", "maximum", "games"),
 }
-_READ = ("wall_seconds", "update", "agent_steps", "updates_per_s", "episodes", "online_score_mean", "online_score_max")
+_READ = (
+    "wall_seconds", "update", "agent_steps", "updates_per_s", "episodes", "online_score_mean", "online_score_max",
+    "seconds_left",
+)  # fmt: skip
 _NESTED = ("time_split", "resident_mb", "cpu_cores", "exchange_ms_by_worker")
 
 
@@ -202,7 +207,7 @@ def _only_numbers(nested: Mapping[str, Any]) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    return type(value) in (int, float) and is_finite(value)
 
 
 def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
@@ -246,10 +251,26 @@ def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[
         score: raw.
     """
     for record in trained:
-        enough = record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES
-        if enough and record.get("online_score_mean", -math.inf) >= score:
+        if _has_enough(record) and record.get("online_score_mean", -math.inf) >= score:
             return record
     return None
+
+
+def best_online(trained: Sequence[Mapping[str, Any]]) -> float | None:
+    """The highest online score of as many episodes as it looks back on; of fewer where the run had no more, since one
+    lucky game at its beginning is no mean of 100. None where there is none.
+
+    Args:
+        trained: `train` records, in any order.
+    """
+    scored = [record for record in trained if "online_score_mean" in record]
+    counted = [record for record in scored if _has_enough(record)] or scored
+    return max((float(record["online_score_mean"]) for record in counted), default=None)
+
+
+def _has_enough(record: Mapping[str, Any]) -> bool:
+    """Whether its online score is of as many episodes as it looks back on."""
+    return bool(record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES)
 
 
 def rate_between(
@@ -271,14 +292,17 @@ def rate_between(
     return (last - first) / (moments[1] - moments[0]) if moments[1] > moments[0] else None
 
 
-def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records without the train and evaluation lines that a resume from an older checkpoint took back.
+def is_resumed(record: Mapping[str, Any]) -> bool:
+    """Whether it tells of a resume. It bears the wall time of the checkpoint; what was written for later times was
+    undone."""
+    return record.get("name") == "resumed"
 
-    A `resumed` event bears the wall time of the checkpoint; what was written for later times was undone.
-    """
+
+def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records without the train and evaluation lines that a resume from an older checkpoint took back."""
     kept: list[dict[str, Any]] = []
     for record in records:
-        if record.get("name") == "resumed":
+        if is_resumed(record):
             start = record.get("wall_seconds", math.inf)
             kept = [old for old in kept if old["kind"] == "event" or old["wall_seconds"] <= start]
         kept.append(record)
@@ -299,12 +323,13 @@ def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Numbers of a `train` or `evaluation` record, under names such as train/time_split/worker/acting."""
+    """Numbers of a `train` or `evaluation` record, under names such as train/time_split/worker/acting. Integers beyond
+    all floats are left out."""
     prefix = prefix or record.get("kind", "")
     found: dict[str, float] = {}
     for name, value in record.items():
         if isinstance(value, (int, float)):
-            if not isinstance(value, bool):
+            if isinstance(value, float) or (not isinstance(value, bool) and is_finite(value)):
                 found[f"{prefix}/{name}"] = value
         elif isinstance(value, Mapping):
             found |= scalars(value, f"{prefix}/{name}")
@@ -312,6 +337,6 @@ def scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def _cut_half_line(path: Path) -> None:
-    data = path.read_bytes()
+    data = read_regular(path)
     if data and not data.endswith(b"\n"):
         os.truncate(path, data.rfind(b"\n") + 1)

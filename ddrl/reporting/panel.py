@@ -23,7 +23,7 @@ from ddrl.reporting.chart import ASCII_MARK, MARK, chart
 from ddrl.reporting.metrics import ONLINE_EPISODES, evaluation_remarks
 from ddrl.reporting.phases import DRAWING, EVALUATING, PHASES, STARTING
 from ddrl.reporting.run_state import RunState
-from ddrl.reporting.texts import counted, duration, event_line, present
+from ddrl.reporting.texts import counted, duration, event_line, present, raw_score
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 """Of the palette of Okabe and Ito (2008); their contrast is 3.8 or more on black and on white alike."""
@@ -58,7 +58,7 @@ def panel(state: RunState, now: float, width: int, height: int, unicode: bool = 
         width, height: of the window.
         unicode: the terminal has more than ASCII.
     """
-    inner, free = width - 4, height - 2
+    inner, free = max(width - 4, LABEL_WIDTH + 1), height - 2  # a narrower window crops lines, and ends no run
     head = _head(state, now, inner, unicode)
     if free >= ROOMY:
         head.append(Text())
@@ -267,7 +267,8 @@ def _score(state: RunState) -> list[str]:
         return ["no finished episode yet"]
     episodes = min(ONLINE_EPISODES, state.train.get("episodes", ONLINE_EPISODES))
     mean = f"{state.scores[-1][1]:.1f}, mean of the last {counted(episodes, 'training episode')}"
-    return [mean, *present(state.train, ("online_score_max", "highest {:.0f}"))]
+    highest = state.train.get("online_score_max")
+    return [mean] if highest is None else [mean, f"highest {raw_score(highest)}"]
 
 
 def _evaluation(state: RunState) -> list[str]:
@@ -276,7 +277,7 @@ def _evaluation(state: RunState) -> list[str]:
     last = state.evaluation
     mean = f"{last['mean']:.1f}, mean of {counted(last['games'], 'game')} at {duration(last['wall_seconds'])}"
     best = [f"best so far {state.best['mean']:.1f}"] if state.best and state.best["mean"] > last["mean"] else []
-    return [mean, f"best game {last['maximum']:.0f}", *best, *evaluation_remarks(last)]
+    return [mean, f"best game {raw_score(last['maximum'])}", *best, *evaluation_remarks(last)]
 
 
 def _compared(state: RunState) -> list[str]:

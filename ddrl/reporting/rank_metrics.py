@@ -19,8 +19,8 @@ from typing import Any
 REPORT_SECONDS = 1.0
 """At most, between two reports of a rank that acts: a budget of agent steps is noticed that late, and what is not
 reported is lost with the process."""
-AHEAD = "agent_steps_ahead"
-"""Counter of agent steps that lead beyond what a checkpoint has of their actor: a resumed run acts them again."""
+AHEAD = "_ahead"
+"""After a counter's name: what of it leads beyond what a checkpoint has of its actor. A resumed run acts that again."""
 
 
 def resident_mb() -> float:
@@ -57,14 +57,27 @@ class RankMetrics:
         self._lock = threading.Lock()
         self._open: set[_Span] = set()
         self._told = False  # of a score that is not finite
+        self._ahead: dict[str, float] = {}  # counted since `settle`
         self._since = clock()
         self._cpu_since = time.process_time()
         self._clear()
 
-    def count(self, name: str, amount: float = 1) -> None:
-        """Add an amount to a counter: agent_steps, frames, datapoints, gradients_dropped, ..."""
+    def count(self, name: str, amount: float = 1, ahead: bool = False) -> None:
+        """Add an amount to a counter: agent_steps, frames, datapoints, gradients_dropped, ...
+
+        Args:
+            ahead: checkpoints have none of it before the next `settle`.
+        """
         with self._lock:
-            self._counters[name] = self._counters.get(name, 0) + amount
+            self._add_count(name, amount, ahead)
+
+    def settle(self) -> None:
+        """Checkpoints have what was counted as ahead from now on."""
+        with self._lock:
+            for name, amount in self._ahead.items():
+                self._add_count(name + AHEAD, -amount)
+                self._add_count(name, amount)
+            self._ahead = {}
 
     def mean(self, name: str, value: float, weight: float = 1) -> None:
         """Add one value, or the mean of `weight` values, to an average: loss, entropy, lag, ..."""
@@ -82,13 +95,13 @@ class RankMetrics:
         with self._lock:
             self._gauges[name] = value
 
-    def episode(self, score: float, agent_steps: int) -> None:
-        """Note a finished training episode: raw score, length in agent steps.
+    def episode(self, score: float, agent_steps: int, ahead: bool = False) -> None:
+        """Note a finished training episode: raw score, length in agent steps; `ahead` as for `count`.
 
         A score that is not finite is counted, the first one told of, and no part of any mean.
         """
         if not math.isfinite(score):
-            self.count("scores_not_finite")
+            self.count("scores_not_finite", ahead=ahead)
             if not self._told:
                 self._told = True
                 text = f"an episode of {self.role} {self.index} has the score {score}; such scores are left out of the"
@@ -98,6 +111,8 @@ class RankMetrics:
             return
         with self._lock:
             self._episodes.append([float(score), int(agent_steps)])
+            if ahead:  # the list has all of them
+                self._add_count("episodes", 1, ahead)
 
     def event(self, name: str, text: str) -> None:
         """Tell the chief of something, for `metrics.jsonl` and the panel."""
@@ -152,6 +167,12 @@ class RankMetrics:
         self._seconds: dict[str, float] = {}
         self._episodes: list[list[float]] = []
         self._events: list[dict[str, str]] = []
+
+    def _add_count(self, name: str, amount: float, ahead: bool = False) -> None:
+        if ahead:
+            self._ahead[name] = self._ahead.get(name, 0) + amount
+            name += AHEAD
+        self._counters[name] = self._counters.get(name, 0) + amount
 
     def _add_seconds(self, span: _Span, now: float) -> None:
         self._seconds[span.activity] = self._seconds.get(span.activity, 0.0) + now - span.start

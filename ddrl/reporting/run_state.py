@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl.config import TrainConfig
-from ddrl.reporting.metrics import whole
+from ddrl.reporting.metrics import is_resumed, whole
 from ddrl.reporting.phases import EVALUATING, PHASES, STARTING, TRAINING
 
 Record = Mapping[str, Any]
@@ -34,10 +34,11 @@ class RunState:
         self.config = config
         self.phase = STARTING
         self.train: Record = {}
-        self.evaluation: Record = {}
-        self.best: Record = {}
+        self.evaluation: Record
+        self.best: Record
         self.scores: list[tuple[float, float]] = []
-        self.evaluations: list[tuple[float, float]] = []
+        self.evaluations: list[tuple[float, float]]
+        self._set_evaluations([])
         self.events: collections.deque[Record] = collections.deque(maxlen=_LOUD_EVENTS)
         self.lost_workers = 0
         self._phase_began = self._heard = now
@@ -69,7 +70,7 @@ class RunState:
             if "online_score_mean" in record:
                 self.scores.append((record["wall_seconds"], record["online_score_mean"]))
         elif kind == "evaluation":
-            self._add_evaluation(record)
+            self._set_evaluations([*self._evaluated, record])
         elif kind == "event":
             self._add_event(record, now)
 
@@ -115,14 +116,16 @@ class RunState:
         if self.phase != TRAINING or budget is None or budget[0] <= 0:
             return None
         done, total, unit = budget
+        if unit and (self._started_at or self._trained_before):
+            return None  # what is done and the time that it took are not of the same starts
         return max(0.0, total - done) * (trained / done if unit else 1.0)
 
-    def _add_evaluation(self, record: Record) -> None:
-        self.evaluation = record
-        if whole([record]):
-            self.evaluations.append((record["wall_seconds"], record["mean"]))
-            if not self.best or record["mean"] > self.best["mean"]:
-                self.best = record
+    def _set_evaluations(self, records: list[Record]) -> None:
+        """All of the run so far, and what follows from them."""
+        self._evaluated, compared = records, whole(records)
+        self.evaluation = records[-1] if records else {}
+        self.evaluations = [(record["wall_seconds"], record["mean"]) for record in compared]
+        self.best = max(compared, key=lambda record: record["mean"]) if compared else {}
 
     def _add_event(self, record: Record, now: float) -> None:
         if record["name"] not in _QUIET_EVENTS:
@@ -131,8 +134,8 @@ class RunState:
         if record["name"] == "restarted":  # from a checkpoint, of which `resumed` tells, or from the beginning
             self.enter(STARTING, now)
             self._trained_before, self._started_at = self._trained, 0.0
-        if record["name"] == "resumed":  # what was written for later times was undone
+        if is_resumed(record):
             start = record["wall_seconds"]
             self._started_at = start
             self.scores = [point for point in self.scores if point[0] <= start]
-            self.evaluations = [point for point in self.evaluations if point[0] <= start]
+            self._set_evaluations([record for record in self._evaluated if record["wall_seconds"] <= start])

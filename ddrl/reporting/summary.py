@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ddrl import rundir
 from ddrl.algorithms import printed_name
 from ddrl.checkpoint import list_checkpoints, load
 from ddrl.config import TrainConfig
@@ -18,6 +19,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.atari_scores import Reference, reference_of
 from ddrl.reporting.metrics import (
     ONLINE_EPISODES,
+    best_online,
     evaluation_remarks,
     read_metrics,
     while_training,
@@ -25,7 +27,7 @@ from ddrl.reporting.metrics import (
     without_undone,
 )
 from ddrl.reporting.plots import LEARNING_CURVE
-from ddrl.reporting.texts import counted, duration, event_line
+from ddrl.reporting.texts import counted, duration, event_line, raw_score
 from ddrl.reporting.time_report import pace
 
 LABEL_WIDTH = 10
@@ -91,7 +93,8 @@ def _learned(records: Records, game: str) -> list[str]:
         sentences.append(compared(score, reference))
     if len(online) > 1:
         what = f" (mean of {_episodes(train)})" if newest else ""
-        sentences.append(f"in training from {online[0]:.1f} to {online[-1]:.1f}, at best {max(online):.1f}{what}")
+        span = f"in training from {online[0]:.1f} to {online[-1]:.1f}, at best {best_online(train):.1f}"
+        sentences.append(span + what)
     if complete and not newest:
         sentences.append(f"evaluation at {duration(complete[-1]['wall_seconds'])}: {_of_games(complete[-1])}")
     if cut := len(evaluations) - len(complete):
@@ -101,7 +104,7 @@ def _learned(records: Records, game: str) -> list[str]:
 
 def _of_games(evaluation: Mapping[str, Any]) -> str:
     mean = f"{evaluation['mean']:.1f}, mean of {counted(evaluation['games'], 'evaluation game')}"
-    return ", ".join([mean, f"best {evaluation['maximum']:.0f}", *evaluation_remarks(evaluation)])
+    return ", ".join([mean, f"best {raw_score(evaluation['maximum'])}", *evaluation_remarks(evaluation)])
 
 
 def _episodes(train: Records) -> str:
@@ -127,8 +130,16 @@ def _trained(records: Records, run_dir: Path, config: TrainConfig) -> list[str]:
         return ["nothing: the run ended before its first update"]
     seconds, steps = train[-1]["wall_seconds"], train[-1].get("agent_steps", 0)
     rate = f", {steps / seconds:,.0f} agent steps/s" if seconds > 0 and steps else ""
-    text = f"{counted(steps, 'agent step')}, {counted(train[-1]['update'], 'update')} in {duration(seconds)}{rate}"
+    steps, updates = _final(run_dir, "agent_steps", steps), _final(run_dir, "update", train[-1]["update"])
+    text = f"{counted(steps, 'agent step')}, {counted(updates, 'update')} in {duration(seconds)}{rate}"
     return [text, *pace(records, config, _parameters(run_dir))]
+
+
+def _final(run_dir: Path, name: str, told: int) -> int:
+    """A count at the end of the run, where it has come to one: what ranks reported last is in no line of training."""
+    result = rundir.read_json(run_dir / rundir.RESULT)
+    count = result.get(name) if isinstance(result, dict) else None
+    return count if type(count) is int else told
 
 
 def _parameters(run_dir: Path) -> int:

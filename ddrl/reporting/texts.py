@@ -29,9 +29,16 @@ def present(record: Mapping[str, Any], *items: tuple[str, str]) -> list[str]:
     return [form.format(record[name]) for name, form in items if name in record]
 
 
+def raw_score(score: float, digits: int = 1) -> str:
+    """The score of one game: all digits of a whole one, and of others as many after the point as a mean beside it has,
+    or the best of -0.3 and -0.4 would be told as -0, and that of 0.4 and 0.4 as less than their mean."""
+    return f"{score:.0f}" if float(score).is_integer() else f"{score:.{digits}f}"
+
+
 def evaluation_line(record: Mapping[str, Any]) -> str:
     """One evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
-    mean = f"evaluation: mean {record['mean']:.1f}, max {record['maximum']:.0f} over {record['games']} games"
+    best = raw_score(record["maximum"])
+    mean = f"evaluation: mean {record['mean']:.1f}, max {best} over {counted(record['games'], 'game')}"
     taken = f"version {record['version']:,} at {duration(record['wall_seconds'])}"
     return ", ".join([mean, taken, *evaluation_remarks(record)])
 

@@ -1,4 +1,5 @@
-"""`python -m ddrl.roles RUN_DIR [--resume] [--minutes M]`: one rank of a job, started by `ddrl train` under mpirun."""
+"""`python -m ddrl.roles RUN_DIR [--evaluates-only] [--resume] [--minutes M]`: one rank of a job, started by
+`ddrl train` under mpirun."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def _rank() -> int:
     if "--minutes" in sys.argv[2:]:
         minutes = float(sys.argv[sys.argv.index("--minutes") + 1])
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, minutes=minutes))
-    return run(config, run_dir, resume="--resume" in sys.argv[2:])
+    flags = sys.argv[2:]
+    return run(config, run_dir, resume="--resume" in flags, evaluates_only="--evaluates-only" in flags)
 
 
 def _refuse(message: str) -> int:

@@ -32,11 +32,15 @@ class Budget:
             return f"the budget of {counted(config.agent_steps, 'agent step')} is used up"
         return None
 
-    def used_up_before(self, agent_steps: int) -> str | None:
-        """Which budget earlier parts of the run had used up already, with so many agent steps, or None."""
+    def used_up_before(self, agent_steps: int, seconds: float = 0.0) -> str | None:
+        """Which budget earlier parts of the run had used up already, with so many agent steps, or None.
+
+        Args:
+            seconds: of the part before, where this one only does what that had left.
+        """
         if self.last_update(self._start.version):
             return self.updates_used_up()
-        return self.used_up(agent_steps, 0.0)
+        return self.used_up(agent_steps, seconds)
 
     def updates_used_up(self) -> str:
         """What is said where the last update is made."""

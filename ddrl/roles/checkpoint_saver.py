@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ddrl import checkpoint as checkpoints
@@ -42,7 +42,7 @@ class CheckpointSaver:
         start: what the run started from; it gives the names of slots and the layout.
         metrics: of the chief.
         event: (name, text, **fields) to be noted.
-        counted: () -> agent steps and counters, for a checkpoint whose parts are all here.
+        counted: (workers) -> agent steps and counters, for a checkpoint that has the states of these.
         asynchronous: servers and workers count steps of their own.
 
     Attributes:
@@ -55,7 +55,7 @@ class CheckpointSaver:
         start: Checkpoint,
         metrics: RankMetrics,
         event: Callable[..., None],
-        counted: Callable[[], tuple[int, dict[str, Any]]],
+        counted: Callable[[Iterable[int]], tuple[int, dict[str, Any]]],
         asynchronous: bool,
     ):
         self.context, self.gathering = context, Gathering()
@@ -103,7 +103,7 @@ class CheckpointSaver:
         return self._save_again(now)
 
     def _save(self, assembly: CheckpointAssembly, now: float, last: bool) -> None:
-        agent_steps, counters = self._counted()
+        agent_steps, counters = self._counted(assembly.states)
         saved = assembly.checkpoint(self._start, agent_steps, counters, config_to_dict(self.context.config))
         if error := self._write(saved, assembly):
             self._event("checkpoint_failed", error, update=assembly.version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -225,20 +225,25 @@ class ChiefRole:
 
     def _close_step(self, now: float) -> None:
         if self.phase is Phase.RUNNING and self.coordinator.takes_requests:
+            if self._awaits_checkpoint(now):
+                return
             self._request_flags()
         messages, closed = self.coordinator.poll(now)
         self.transport.send(messages)
         if closed:
             self._on_closed(closed)
 
+    def _awaits_checkpoint(self, now: float) -> bool:
+        """Whether the next update waits for parts of the last checkpoint: it has one, too, and both reset games, which
+        has to happen with the same updates in every run."""
+        gathering = self.context.config.run.reset_at_checkpoint and self.saver.gathering.assembly is not None
+        return gathering and self.budget.checkpoint_due(self.coordinator.next_version, now)
+
     def _request_flags(self) -> None:
         """Asks for whatever is due with the next update."""
-        version, begins = self.coordinator.next_version, self.coordinator.version == self.start.version
-        if begins and (budget := self.budget.used_up_before(self._acted_before)):
-            self.stop("finished", budget, flags=Flag.PUBLISH)  # an earlier part made its last checkpoint
-            if self.phase is Phase.STOPPING:
-                self._command()
+        if self._ends_at_once():
             return
+        version = self.coordinator.next_version
         if self.budget.last_update(version):
             self.stop("finished", self.budget.updates_used_up())
             self._stop_deadline = math.inf  # the last update is still to be made
@@ -253,6 +258,23 @@ class ChiefRole:
             self.coordinator.request(Flag.PUBLISH)  # which copies nothing
         if self.coordinator.wants_command:
             self._command()
+
+    def _ends_at_once(self) -> bool:
+        """Ends a run whose budget earlier parts had used up, before it makes an update; whether it did."""
+        begins = self.coordinator.version == self.start.version
+        if not begins or not (budget := self._used_up_before()):
+            return False
+        self.stop("finished", budget, flags=Flag.PUBLISH)  # an earlier part made its last checkpoint
+        if self.phase is Phase.STOPPING:
+            self._command()
+        return True
+
+    def _used_up_before(self) -> str | None:
+        """Which budget earlier parts had used up, or None. Minutes count anew, unless all else is done; only the last
+        checkpoint knows for how long the run was trained: from an older one training goes on."""
+        done = self.context.evaluates_only and self._trained_before > 0.0
+        seconds = 60.0 * self.context.config.run.minutes if done else 0.0
+        return self.budget.used_up_before(self._acted_before, seconds)
 
     def _on_closed(self, closed: Closed) -> None:
         if closed.flags & Flag.COMMAND:
@@ -340,6 +362,8 @@ class ChiefRole:
         if now >= self._next_stop_check:
             self._next_stop_check = now + STOP_FILE_SECONDS
             if stop_requested(self.context.run_dir):
+                if self.phase is Phase.RUNNING and self.coordinator.takes_requests:
+                    self._ends_at_once()  # else a run that lacks its final evaluation alone would be one to be trained
                 self.stop("stopped", "stopped on request", signalled=True)
                 self._signalled = True
 
@@ -360,9 +384,9 @@ class ChiefRole:
                 self.time_left.final_evaluation(now - self._began, limit)
                 self._event("phase", announcement(self.context.config.evaluation, limit), **self._now())
 
-    def _counted(self) -> tuple[int, dict[str, Any]]:
-        """Agent steps and counters that a checkpoint has; workers report before they send their state."""
-        metrics = self.collector.state()
+    def _counted(self, workers: Iterable[int]) -> tuple[int, dict[str, Any]]:
+        """Agent steps and counters of a checkpoint with the states of these workers, who report before they send it."""
+        metrics = self.collector.state(_rank_of(worker) for worker in workers)
         counters = {
             "metrics": metrics,
             "evaluations": self.evaluations.state(),
@@ -386,6 +410,7 @@ class ChiefRole:
         elif blob.topic == Topic.STATE:
             worker = next((w for w, p in self.context.layout.workers.items() if p == blob.peer), None)
             if worker is not None:
+                self.collector.hold(_rank_of(worker))
                 self.saver.gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
             self._on_failed(blob.peer, **json.loads(blob.data))
@@ -444,3 +469,8 @@ class ChiefRole:
 
     def _event(self, name: str, text: str, **fields: Any) -> None:
         self.writer.event(name, text, self.wall_seconds, **fields)
+
+
+def _rank_of(worker: int) -> str:
+    """What a worker's reports are filed under."""
+    return f"worker-{worker}"

@@ -45,13 +45,19 @@ ABORT_SECONDS = 10.0
 REVOKE_SECONDS = 2.0  # in which the other ranks see that the job is called off, and leave
 
 
-def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None] = lambda: None) -> int:
+def run(
+    config: TrainConfig,
+    run_dir: Path,
+    resume: bool,
+    at_end: Callable[[], None] = lambda: None,
+    evaluates_only: bool = False,
+) -> int:
     """Runs this process' part of a job; returns the exit status.
 
     Single process: no MPI. Otherwise the world must have as many ranks as the configuration needs.
 
     A failure of one rank ends all of them; why is in the run's result.json. Where there was none, `at_end` is done
-    when the other ranks may go.
+    when the other ranks may go. `evaluates_only` is of the JobContext.
 
     Raises:
         UsageError: what the user can mend, in a single process. A rank of a job prints it, and aborts the job.
@@ -60,8 +66,8 @@ def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], N
     StopSignal(run_dir)
     try:
         if config.single_process:
-            return _run_single(config, run_dir, resume, at_end)
-        return _run_rank(config, run_dir, resume, at_end)
+            return _run_single(config, run_dir, resume, at_end, evaluates_only)
+        return _run_rank(config, run_dir, resume, at_end, evaluates_only)
     except UsageError as error:
         write_failure(run_dir, str(error), usage_error=True)
         if config.single_process:
@@ -80,7 +86,9 @@ def run(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], N
         return EXIT_FAILED if config.single_process else abort(EXIT_FAILED)
 
 
-def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
+def _run_single(
+    config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None], evaluates_only: bool
+) -> int:
     (assignment,) = place_ranks(config, (this_seat(os.environ),))
     expose_gpu(assignment.gpu)
     import_tensorflow()
@@ -88,7 +96,7 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
 
     refuse_exits()
     layout = JobLayout.single_process(config.evaluation.evaluator)
-    context = JobContext(config, run_dir, layout)
+    context = JobContext(config, run_dir, layout, evaluates_only)
     waiter, wake = waiter_with_alarm()
     transport = LocalTransport(0)
     server_port = transport.port(1)
@@ -108,7 +116,9 @@ def _run_single(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callab
     return _status(chief)
 
 
-def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None]) -> int:
+def _run_rank(
+    config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None], evaluates_only: bool
+) -> int:
     leave_note(run_dir, os.environ, AT_MPI)
     patience = config.run.start_seconds + MARGIN_SECONDS
     with bounded_start(patience):
@@ -126,7 +136,7 @@ def _run_rank(config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable
     layout = JobLayout.from_assignments(assignments)
     if not exchange.servers:
         layout = layout.with_hosted_servers(comm.Get_rank())
-    context = JobContext(config, run_dir, layout)
+    context = JobContext(config, run_dir, layout, evaluates_only)
     assignment = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
     alone = survive and assignment.role in ("evaluator", "actor", "replay_shard")

@@ -35,6 +35,7 @@ class ServerRole:
         self._first_step = -1  # of this part of the run
         self._counted: dict[str, int] = {}
         self._next_report = 0.0
+        self._lost: list[int] = []  # workers that the server has not been told of
         if size:
             self._set_up(size, tensors)
 
@@ -47,13 +48,10 @@ class ServerRole:
                 self._set_up(setup["parameters"], [(name, tuple(shape)) for name, shape in setup["tensors"]])
             elif event.topic == Topic.END:
                 self._end()
-        elif server is None:
-            return
         elif isinstance(event, PeerLost):
-            for worker, process in layout.workers.items():
-                if process == event.peer:
-                    self.transport.send(server.worker_lost(worker))
-        elif event.header.kind in server.activities:  # a worker in this process is spoken to, too
+            self._lost += [worker for worker, process in layout.workers.items() if process == event.peer]
+            self._tell_of_lost()
+        elif server is not None and event.header.kind in server.activities:  # a worker here is spoken to, too
             self._answer(server, event)
 
     def advance(self) -> None:
@@ -97,6 +95,15 @@ class ServerRole:
         self.server = make_server(self.context, self.index, parameters, tensors)
         self._metrics = RankMetrics(self.server.role, self.index)
         self.transport.open(self.server.channels(setup_of(self.context).readers))
+        self._tell_of_lost()
+
+    def _tell_of_lost(self) -> None:
+        """Tells the server which workers are dead, as soon as it is there: one may die while the job begins."""
+        if self.server is None:
+            return
+        lost, self._lost = self._lost, []
+        for worker in lost:
+            self.transport.send(self.server.worker_lost(worker))
 
     def _end(self) -> None:
         self.finished = True

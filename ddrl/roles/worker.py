@@ -254,6 +254,8 @@ class WorkerRole:
         self.trainer.start()
         self._begun = True
         self._feed.begin(content, agent_steps)
+        if self.client.snapshot is not None:
+            self._on_snapshot(self.client.snapshot)
 
     def _on_parameters(self, message: Message) -> None:
         header = message.header
@@ -261,7 +263,7 @@ class WorkerRole:
             self.schedule.update(Snapshot(header.version, header.step, as_device_vector(message.payload)))
             return
         snapshot = self.client.handle(header, message.payload)
-        if snapshot is not None:
+        if snapshot is not None and self._begun:  # else `_begin` takes it: before that there is no state to save
             self._on_snapshot(snapshot)
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
@@ -326,7 +328,7 @@ class WorkerRole:
         that the replay, which has nothing of what it acts, can be saved.
         """
         config = self.context.config.run
-        replay = self.context.config.has_replay and not self.context.config.apex.actors
+        replay = self.context.config.has_replay_in_workers
         version, self._state_due = self._state_due or 0, None
         name = states_of(self.client.asynchronous, last, snapshot.step, version)
         patience = SETTLE_SECONDS if last and self._may_lag() else 0.0

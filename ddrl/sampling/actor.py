@@ -10,7 +10,7 @@ import numpy as np
 
 from ddrl.envs import Step, VectorEnvironment
 from ddrl.ops.draws import Draw, draw_for
-from ddrl.reporting.rank_metrics import AHEAD, RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.normalization import RunningReturns
 from ddrl.types import Snapshot
 
@@ -71,7 +71,7 @@ class Actor:
         self._draw = draw or draw_for(environment.action_space)
         self._ids = first_id + np.arange(environment.num_envs)
         self._draws = np.zeros(environment.num_envs, np.int64)
-        self._ahead: int | None = None  # agent steps since `settle`; None: checkpoints have all that is acted
+        self._ahead = False  # checkpoints have nothing that is acted before the next `settle`
         self._step: Step | None = None
         self._policy = self.value = self.action = self.log_prob = NONE_YET
         self.version = -1
@@ -117,19 +117,16 @@ class Actor:
             step = self.environment.recv()
             self._step = step if self.returns is None else step._replace(reward=self.returns.of(step))
         valid = int(step.valid.sum())
-        self.metrics.count("agent_steps" if self._ahead is None else AHEAD, valid)
-        if self._ahead is not None:
-            self._ahead += valid
-        self.metrics.count("frames", valid * self.frames_per_step)
+        self.metrics.count("agent_steps", valid, self._ahead)
+        self.metrics.count("frames", valid * self.frames_per_step, self._ahead)
         for episode in self.environment.pop_episodes():
-            self.metrics.episode(episode.score, episode.agent_steps)
+            self.metrics.episode(episode.score, episode.agent_steps, self._ahead)
 
     def settle(self) -> None:
-        """Checkpoints have what was acted up to now, and none of what follows until the next call."""
-        settled, self._ahead = self._ahead or 0, 0
-        if settled:
-            self.metrics.count(AHEAD, -settled)
-            self.metrics.count("agent_steps", settled)
+        """Checkpoints have what was acted up to now, and none of what follows until the next call. All actors of a rank
+        settle together, as they count together."""
+        self._ahead = True
+        self.metrics.settle()
 
     def infer(self, snapshot: Snapshot) -> None:
         """Queries the policy for the observations at hand."""

@@ -109,6 +109,7 @@ train() {
   local run=$1 ranks=$2 restarts=${RESTARTS:-0} status=1 launch before
   shift 2
   run=$(option run-dir "$run" "$@")
+  [[ $run != -* ]] || run=./$run # touch, mkdir, stat and grep would take it for options
   export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 # a rank computes with the cores that ddrl gives it
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}               # srun does not take it from sbatch
   [[ -z ${INTERFACE:-} ]] || export OMPI_MCA_btl_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
@@ -189,13 +190,10 @@ await_requeue() {
 }
 
 # ended RUN BEFORE: since its result was BEFORE, the run came to an end that a new start would not change. Without its
-# last checkpoint it did not, nor where it was asked to end in its final evaluation; but with --minutes, which count
-# anew, a new start would train again.
+# last checkpoint it did not, nor where it was asked to end in its final evaluation, which a new start makes alone.
 ended() {
-  local not='lost|unsaved'
-  ! grep -Eqs '"minutes": 0(\.0)?[,}]' "$1/config.json" || not+='|unevaluated'
   [[ $(result_of "$1") != "$2" ]] && grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" \
-    && ! grep -Eqs "\"($not)\":" "$1/result.json"
+    && ! grep -Eqs '"(lost|unsaved|unevaluated)":' "$1/result.json"
 }
 
 # supervise RUN BEFORE COMMAND...: the command's status; once asked to end, passes that on until the command has ended.

@@ -16,6 +16,7 @@ SECONDS = 30.0
 _SEPARATOR = "\x1f"
 _FORMAT = _SEPARATOR.join(("%i", "%T", "%M", "%l", "%r", "%o"))
 _NUMBER = re.compile(r"\d+")
+_UNCONFIGURED = "Could not establish a configuration source"
 
 
 class QueuedJob(NamedTuple):
@@ -68,7 +69,15 @@ def queue() -> list[QueuedJob]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"squeue did not answer ({error}); try again") from error
     if done.returncode != 0:
-        raise UsageError(f"squeue failed: {' '.join(done.stderr.split()) or 'no reason given'}")
+        raise UsageError(_why_failed(done.stderr))
     rows = (line.split(_SEPARATOR) for line in done.stdout.split("\n"))
     jobs = [QueuedJob(*row) for row in rows if len(row) == len(QueuedJob._fields)]
     return sorted((job for job in jobs if job.number), key=lambda job: (int(job.number), job.job))
+
+
+def _why_failed(said: str) -> str:
+    """One line for those of squeue; without a configuration it tells in four where it has looked for one."""
+    if _UNCONFIGURED in said:
+        return "Slurm's client has no configuration here; log in where Slurm is, or name its slurm.conf in SLURM_CONF"
+    lines = said.strip().splitlines() or ["no reason given"]
+    return f"squeue failed: {' '.join(lines[0].split())}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl import rundir, sealed
 from ddrl.files import tail
-from ddrl.reporting.metrics import is_sound
+from ddrl.reporting.metrics import is_sound, whole
 
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
 LOG_TAIL_BYTES = 2**16
@@ -35,8 +36,12 @@ def read_run(path: Path) -> RunState:
     """The state of the run in directory `path`."""
     result, config = (_as_object(rundir.read_json(path / name)) for name in (rundir.RESULT, rundir.CONFIG))
     data = tail(path / rundir.METRICS, TAIL_BYTES)
-    train, evaluation = (newest(data, kind) for kind in ("train", "evaluation"))
-    resumed = newest(data, "event", "resumed")
+    none: Mapping[str, Any] = {}
+    resumes = list(backwards(data, "event", "resumed"))
+    resumed = resumes[0][1] if resumes else none
+    train = next(standing(data, "train", resumes), none)
+    # One that time cut off has a mean of its short games alone.
+    evaluation = next((each for each in standing(data, "evaluation", resumes) if whole([each])), none)
     status = str(result.get("status", ""))
     progress = _progress(_as_object(config.get("run")), train, resumed, bool(status)) if train else ""
     return RunState(
@@ -51,8 +56,8 @@ def why_gone(output: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.startswith(SPEAKERS)), "")
 
 
-def newest(data: bytes, kind: str, name: str = "") -> Mapping[str, Any]:
-    """The last sound record of a kind in lines of metrics.jsonl, and with this name; empty if there is none."""
+def backwards(data: bytes, kind: str, name: str = "") -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Place and content of the sound records of a kind, and with this name, in metrics.jsonl, the newest first."""
     mark = f'"name": "{name}"' if name else f'"kind": "{kind}"'
     stop = data.rfind(b"\n") + 1
     while (place := data.rfind(mark.encode(), 0, stop)) >= 0:
@@ -62,9 +67,20 @@ def newest(data: bytes, kind: str, name: str = "") -> Mapping[str, Any]:
         except ValueError:
             record = {}
         if record.get("kind") == kind and is_sound(record):
-            return record
+            yield start, record
         stop = start
-    return {}
+
+
+def standing(data: bytes, kind: str, resumes: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[Mapping[str, Any]]:
+    """The records of a kind, the newest first, without those that a resume has taken back, as `without_undone` does.
+
+    Args:
+        resumes: what `backwards` gives of them.
+    """
+    for place, record in backwards(data, kind):
+        later = (resumed.get("wall_seconds", math.inf) for at, resumed in resumes if at > place)
+        if record["wall_seconds"] <= min(later, default=math.inf):
+            yield record
 
 
 def _progress(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any], ended: bool) -> str:
@@ -72,15 +88,18 @@ def _progress(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping
     from ddrl.reporting.texts import duration
 
     minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))
+    began = resumed.get("wall_seconds", 0.0)
     if steps:
         text = _share(train.get("agent_steps", 0), steps, "agent steps")
     elif updates:
         text = _share(train.get("update", 0), updates, "updates")
     elif minutes:
-        text = _share((train["wall_seconds"] - resumed.get("wall_seconds", 0.0)) / 60, minutes, "minutes")
+        text = _share(max(0.0, train["wall_seconds"] - began) / 60, minutes, "minutes")
     else:
         text = f"{train.get('agent_steps', 0):,} agent steps"
     phase, left = train.get("phase"), train.get("seconds_left")
+    if resumed and train["wall_seconds"] <= began:  # what it was doing before that
+        phase, left = "starting", None
     if ended:
         return text
     if isinstance(phase, str) and phase != "training":

@@ -119,7 +119,7 @@ def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
         **{name: label_of(name) for name in labels},
         "seed": lambda run: run.point.config.run.seed,
         "data-points/s": rate("datapoints_per_s"), "agent steps/s": rate("agent_steps_per_s"),
-        "agent steps": measures.newest("agent_steps"),
+        "agent steps": measures.largest("agent_steps"),
         "final score": lambda run: measures.last_score(run, score),
         "seconds to score": lambda run: None if target is None else measures.reached_after(run, score, target),
         "seconds given": measures.given_seconds,

@@ -96,11 +96,14 @@ def _empty(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _cut_off(outcomes: Sequence[Outcome]) -> list[str]:
-    """Runs whose last evaluation had no time for all games, where one before it had: that one is their last score."""
+    """Runs whose last evaluation had no time for all games: one before it is their last score, or they have none, and
+    means and intervals are those of the others."""
     played = [(one.point.name, [record for record in evaluations(one) if "games" in record]) for one in outcomes]
     older = [name for name, records in played if complete(records) and not complete(records[-1:])]
+    none = [name for name, records in played if records and not complete(records)]
     why = "the last evaluation had no time for all games, so that an earlier one gives the last score"
-    return [f"{why}: {_some(older)}"] if older else []
+    left_out = "no evaluation had time for all games, so that these runs have no last evaluation score"
+    return [f"{text}: {_some(names)}" for text, names in ((why, older), (left_out, none)) if names]
 
 
 def _which(points: Mapping[str, list[str]]) -> str:

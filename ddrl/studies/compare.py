@@ -15,10 +15,10 @@ from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_settings import by_group, differences
-from ddrl.reporting.metrics import complete
+from ddrl.reporting.metrics import best_online, complete
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
-from ddrl.studies.curves import SECONDS, STEPS, UPDATES, score_curves, unit_of
+from ddrl.studies.curves import SECONDS, STEPS, UPDATES, points_of, score_curves, unit_of
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.html import render, sentence
@@ -93,7 +93,7 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
     tables = [groups_table(outcomes, score), runs_table(outcomes, score), settings_table(outcomes)]
     tables = [part for part in tables if part.rows]
     heading = f"{len(outcomes)} runs on {', '.join(dict.fromkeys(o.point.config.environment.game for o in outcomes))}"
-    caption = f"{measures.CAPTIONS[score]}; {_spread(outcomes)}"
+    caption = f"{measures.caption_of(score, outcomes)}; {_spread(outcomes)}"
     png = io.BytesIO()
     figures.draw(panels, heading, caption, len(AXES)).savefig(png, dpi=200, format="png")
     found = _finding(outcomes, score)
@@ -167,7 +167,7 @@ def runs_table(outcomes: Sequence[Outcome], score: str) -> Table:
     return table("Runs", outcomes, {
         "run": lambda run: run.point.name, "group": lambda run: run.point.labels[GROUP],
         "seed": lambda run: run.point.config.run.seed, "final score": lambda run: measures.last_score(run, score),
-        "agent steps": measures.newest("agent_steps"), "updates": measures.newest("update"),
+        "agent steps": measures.largest("agent_steps"), "updates": measures.largest("update"),
         "seconds": measures.given_seconds, "agent steps/s": measures.rate(), "updates/s": measures.rate(UPDATE_RATE),
     })  # fmt: skip
 
@@ -186,7 +186,8 @@ def settings_table(outcomes: Sequence[Outcome]) -> Table:
 
 def _curves(group: Group, style: int, score: str, against: str, unit: float) -> list[Curve]:
     """The interquartile mean of enough runs, or each run as it is."""
-    label = f"{group[GROUP]} ({len(group.runs)} runs)" if len(group.runs) >= ENOUGH else group[GROUP]
+    drawn = len(points_of(group.runs, score, against))  # without those that have no score
+    label = f"{group[GROUP]} ({drawn} runs)" if drawn >= ENOUGH else group[GROUP]
     return score_curves(group.runs, score, against, unit, label, style=style, middle=interquartile_mean)
 
 
@@ -215,11 +216,9 @@ def _middle(measure: Measure) -> Callable[[Group], Interval | None]:
 
 
 def _best(run: Outcome, score: str) -> float | None:
-    if score == EVALUATION:
-        records = complete(measures.evaluations(run))
-    else:
-        records = [record for record in run.records if record["kind"] == "train" and score in record]
-    return max((record[score] for record in records), default=None)
+    if score == ONLINE:
+        return best_online([record for record in run.records if record["kind"] == "train"])
+    return max((record[score] for record in complete(measures.evaluations(run))), default=None)
 
 
 def _short(value: Any) -> str:

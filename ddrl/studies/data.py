@@ -9,17 +9,21 @@ import csv
 import gzip
 import io
 import json
+import os
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddrl import rundir
+from ddrl import rundir, sealed
 from ddrl.errors import UsageError
-from ddrl.reporting.metrics import read_metrics, without_undone
+from ddrl.files import read_regular
+from ddrl.reporting.metrics import is_resumed, read_metrics, without_undone
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.plan import PLAN, Plan
-from ddrl.studies.points import POINTS
+from ddrl.studies.points import POINTS, is_name
+from ddrl.studies.provenance import UNKNOWN_TIME
 
 RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
 DIGITS = 7  # significant ones of a number: those of a float32
@@ -27,8 +31,10 @@ KEPT, KEPT_OF_EACH = 4000, 100
 """Train records of all runs together, and of each run where there are many of them, at most: some 400 kB. They are at
 even distances; the first and the last of a run and all evaluations are kept."""
 OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
+FILES = (rundir.RESULT, MACHINE, rundir.CONFIG)
 TEXTS = ("parameter_hashes.txt",)
-"""Small files of a run that reports read."""
+"""Small files of a run that reports read, of JSON and of text."""
+MOST_SECONDS = 2.0**33  # since 1970, until which a run may have ended: the year 2242
 
 
 def pack(plan: Plan, path: Path) -> None:
@@ -63,22 +69,26 @@ def unpack(path: Path, directory: Path) -> None:
     try:
         rows = list(csv.DictReader(io.StringIO(_decompressed(path / RECORDS))))
         ends = json.loads(_decompressed(path / ENDS))
-        if not isinstance(ends, dict):
-            raise ValueError(f"{ENDS} is damaged")
+        _check_ends(ends)
         runs = {name: [dict(_record(row)) for row in rows if row["point"] == name] for name in ends}
-    except (OSError, EOFError, ValueError, KeyError) as error:
+        planned = read_regular(path / PLAN)
+        sealed.read_file(planned)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, csv.Error, zlib.error) as error:
         file = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) and error.filename else ""
         text = f"--from-data {path}: it holds no packed study that can be read ({file or error})"
         raise UsageError(f"{text}; name a directory that --pack wrote") from error
     try:
         directory.mkdir(parents=True)
-        shutil.copyfile(path / PLAN, directory / PLAN)
+        (directory / PLAN).write_bytes(planned)
         for name, end in ends.items():
             run = directory / POINTS / name
             run.mkdir(parents=True)
             (run / rundir.METRICS).write_text("".join(json.dumps(record) + "\n" for record in runs[name]))
-            for file, content in end["files"].items():
-                rundir.write_json(run / file, content)
+            for file, content in end["files"].items():  # thousands, which replace nothing and need no sync
+                (run / file).write_bytes(sealed.file_bytes(content))
+            if rundir.RESULT in end["files"]:  # whose time a report tells; data of earlier versions have none
+                ended = end.get("ended", UNKNOWN_TIME)
+                os.utime(run / rundir.RESULT, (ended, ended))
             for file, text in end["texts"].items():
                 (run / file).write_text(text)
     except OSError as error:
@@ -93,7 +103,7 @@ def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str
         if record["kind"] == "train":
             series.setdefault(record.get("learner"), []).append(i)
     left = {i for train in series.values() for i in _even(train, kept)}
-    left |= {i for i, record in enumerate(records) if record["kind"] == "evaluation" or record.get("name") == "resumed"}
+    left |= {i for i, record in enumerate(records) if record["kind"] == "evaluation" or is_resumed(record)}
     those = [record for i, record in enumerate(records) if i in left]
     return [{name: value for name, value in record.items() if name not in OF_PROCESSES} for record in those]
 
@@ -104,8 +114,32 @@ def _even(train: Sequence[int], kept: int) -> list[int]:
     return [train[round(i * last / (kept - 1))] for i in range(kept)] if last >= kept else list(train)
 
 
+def _check_ends(ends: Any) -> None:
+    """Packed studies come from anywhere: what they name may become files of a run, and no others.
+
+    Raises:
+        ValueError: it is not what `pack` writes.
+    """
+    if not isinstance(ends, dict):
+        raise ValueError(f"{ENDS} is damaged")
+    for name, end in ends.items():
+        if not is_name(name) or not isinstance(end, dict):
+            raise ValueError(f"{ENDS} names no point with {name!r:.80}")
+        files, texts = end["files"], end["texts"]
+        if not isinstance(files, dict) or not isinstance(texts, dict):
+            raise ValueError(f"{ENDS}: the files of {name} are damaged")
+        if not 0.0 <= end.get("ended", 0.0) < MOST_SECONDS:
+            raise ValueError(f"{ENDS}: {name} did not end at {end['ended']!r:.80}")
+        if others := sorted(set(files) - set(FILES) | set(texts) - set(TEXTS)):
+            raise ValueError(f"{ENDS}: {others[0]!r:.80} is no file that --pack writes")
+        whole = [isinstance(each, dict) for each in files.values()] + [isinstance(each, str) for each in texts.values()]
+        if not all(whole):
+            raise ValueError(f"{ENDS}: a file of {name} is damaged")
+    json.dumps(ends, allow_nan=False)  # a number that is not finite could not be written
+
+
 def _decompressed(path: Path) -> str:
-    return gzip.decompress(path.read_bytes()).decode()
+    return gzip.decompress(read_regular(path)).decode()
 
 
 def _measured(run: Path) -> list[dict[str, Any]]:
@@ -113,16 +147,19 @@ def _measured(run: Path) -> list[dict[str, Any]]:
 
 
 def _end(run: Path) -> dict[str, Any]:
-    """Small files of a run, by their names: JSON and text."""
-    names = (rundir.RESULT, MACHINE, rundir.CONFIG)
-    files = {name: content for name in names if (content := rundir.read_json(run / name)) is not None}
+    """Small files of a run, by their names: JSON and text; and when it ended, in seconds since 1970."""
+    files = {name: content for name in FILES if (content := rundir.read_json(run / name)) is not None}
     # Paths of the machine say nothing elsewhere.
     if rundir.CONFIG in files:
         files[rundir.CONFIG]["run"]["run_dir"] = ""
     if "message" in files.get(rundir.RESULT, {}):
         files[rundir.RESULT]["message"] = str(files[rundir.RESULT]["message"]).replace(str(run), run.name)
     texts = {name: (run / name).read_text() for name in TEXTS if (run / name).exists()}
-    return {"files": files, "texts": texts}
+    ended = int((run / rundir.RESULT).stat().st_mtime) if rundir.RESULT in files else UNKNOWN_TIME
+    end: dict[str, Any] = {"files": files, "texts": texts}
+    if ended != UNKNOWN_TIME:
+        end["ended"] = ended
+    return end
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

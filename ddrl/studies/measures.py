@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.reporting.metrics import complete, first_online, while_training, whole
+from ddrl.reporting.metrics import complete, first_online, is_resumed, while_training, whole
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
@@ -39,9 +39,12 @@ def scores_caption(score: str, epsilon: float | None = None) -> str:
 
 
 def caption_of(score: str, outcomes: Iterable[Outcome]) -> str:
-    """The same of runs, whose largest epsilon counts, and with it whether some have drawn actions."""
+    """The same of runs, whose largest epsilon is told, and with it whether some have drawn actions."""
     settings = [run.point.config.evaluation for run in outcomes]
-    text = scores_caption(score, max(evaluation.eval_epsilon for evaluation in settings) or None)
+    epsilons = {evaluation.eval_epsilon for evaluation in settings if not evaluation.draws_actions}
+    text = scores_caption(score, max(epsilons, default=0.0) or None)
+    if len(epsilons) > 1:
+        text = text.replace("games of epsilon", "games of epsilons up to")
     drawn = [evaluation.draws_actions for evaluation in settings]
     if all(drawn):
         return text.replace("greedy games", "games with drawn actions")
@@ -109,7 +112,7 @@ def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> floa
 
 def _starts(records: Records) -> Iterator[tuple[float, Records]]:
     """Of each start of a run: the wall seconds at which it began, and its `train` records of training."""
-    resumed = [i for i, record in enumerate(records) if record.get("name") == "resumed"]
+    resumed = [i for i, record in enumerate(records) if is_resumed(record)]
     for first, last in itertools.pairwise([0, *resumed, len(records)]):
         began = records[first].get("wall_seconds", 0.0) if first in resumed else 0.0
         yield began, while_training(records[first:last])

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from ddrl import rundir
 from ddrl.checks import did_you_mean, flag
-from ddrl.errors import UsageError
-from ddrl.studies.points import POINTS, Point, State, state_of
+from ddrl.errors import UsageError, read_as
+from ddrl.studies.points import POINTS, Point, State, is_name, state_of
 
 PLAN = "study.json"
 FORMAT = 1
@@ -56,7 +56,7 @@ def load(directory: Path, study: str) -> Plan | None:
     """The plan in a directory, or None where none was begun.
 
     Raises:
-        UsageError: it is damaged, of another study or of another version of ddrl.
+        UsageError: it is damaged, of another study or of another version of ddrl, or a point would be elsewhere.
     """
     path = directory / PLAN
     if not path.exists():
@@ -64,10 +64,11 @@ def load(directory: Path, study: str) -> Plan | None:
     data = rundir.read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(f"{path} is damaged, was edited, or comes from another version of ddrl: choose another --dir")
-    if data["study"] != study:
-        raise UsageError(f"--dir {directory}: it holds `ddrl study {data['study']}`; choose another --dir")
-    points = tuple(_point(entry, str(path)) for entry in data["points"])
-    return Plan(directory, study, data["settings"], points, str(data.get("command", "")))
+    with read_as(str(path), "choose another --dir"):
+        if data["study"] != study:
+            raise UsageError(f"--dir {directory}: it holds `ddrl study {data['study']}`; choose another --dir")
+        points = tuple(_point(entry, str(path)) for entry in data["points"])
+        return Plan(directory, study, dict(data["settings"]), points, str(data.get("command", "")))
 
 
 def write(plan: Plan) -> None:
@@ -114,5 +115,7 @@ def _text(value: Any) -> str:
 
 
 def _point(entry: Mapping[str, Any], where: str) -> Point:
+    if not is_name(entry["name"]):
+        raise ValueError(f"a point called {entry['name']!r:.80}")
     config = rundir.config_from_dict(entry["config"], f"{where}, point {entry['name']}")
     return Point(entry["name"], config, entry["labels"], entry["cores"])

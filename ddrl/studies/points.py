@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from ddrl import rundir
 from ddrl.config import TrainConfig
+from ddrl.launch.outcome import ended_well
 from ddrl.reporting.metrics import read_metrics, without_undone
 
 POINTS = "points"
-ENDED_WELL = ("finished", "target")
 DAMAGED = "its result.json is half-written or damaged, so it runs again"
 
 
@@ -94,9 +94,9 @@ def having(outcomes: Sequence[Outcome], **labels: Any) -> list[Outcome]:
     return [o for o in outcomes if all(o.point.labels.get(name) == value for name, value in labels.items())]
 
 
-def ended_well(result: Mapping[str, Any]) -> bool:
-    """Whether result.json tells of a run that is complete, its final evaluation included."""
-    return result.get("status") in ENDED_WELL and not result.get("unevaluated")
+def is_name(name: Any) -> bool:
+    """Whether it can be the name of a point: of a directory among those of the study, and nowhere else."""
+    return isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def state_of(path: Path) -> State:

@@ -13,6 +13,8 @@ from ddrl.studies.engine import MACHINE
 from ddrl.studies.points import Outcome
 
 UNKNOWN = "unknown"
+UNKNOWN_TIME = 0
+"""Seconds since 1970 of a result.json about whose run nobody knows when it ended."""
 NAMES = {"tensorflow": "TensorFlow", "numpy": "NumPy", "gymnasium": "Gymnasium"}
 """Package -> its name in a report, where that is another."""
 HARDWARE = {"processor": "processor", "cores": "cores", "free_memory_gb": "free memory (GB)", "system": "system"}
@@ -84,7 +86,8 @@ def rules_text(stamp: Mapping[str, Any]) -> str:
 
 def ended(outcomes: Sequence[Outcome]) -> str:
     """When the points did, in words."""
-    ends = [path.stat().st_mtime for outcome in outcomes if (path := outcome.path / rundir.RESULT).exists()]
+    times = [path.stat().st_mtime for outcome in outcomes if (path := outcome.path / rundir.RESULT).exists()]
+    ends = [seconds for seconds in times if seconds != UNKNOWN_TIME]
     return f"points that ended from {date(min(ends))} to {date(max(ends))}" if ends else "points of unknown age"
 
 

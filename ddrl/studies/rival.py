@@ -13,7 +13,7 @@ from typing import Any
 from ddrl import rundir
 from ddrl.bench import peer_learner
 from ddrl.bench.peers import how_to_install, peer_command
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting.metrics import MetricsWriter
 
@@ -32,7 +32,7 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
 
     Raises:
         UsageError: there is no such Python, or it lacks the library.
-        RuntimeError: it failed; what it said is in log.txt.
+        RuntimeError: it failed, and what it said is in log.txt; its records cannot be kept.
     """
     command = [*peer_command(python, PEER, PROGRAM), *options, "--directory", str(path)]
     path.mkdir(parents=True, exist_ok=True)
@@ -42,10 +42,13 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )
         result: dict[str, Any] = {}
-        reader = threading.Thread(target=_read, args=(process, path, result), daemon=True)
+        troubles: list[Exception] = []
+        reader = threading.Thread(target=_read, args=(process, path, result, troubles), daemon=True)
         reader.start()
         status = _wait(process, interrupts)
         reader.join()
+    if troubles:
+        raise RuntimeError(f"the rival was ended: {in_one_line(troubles[0])}")
     if status == peer_learner.MISSING:
         raise UsageError(f"--peer-python {python}: {PEER} is not installed; {how_to_install(PEER)}")
     if result:
@@ -54,8 +57,17 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
         raise RuntimeError(f"the rival ended with status {status}: see {path / rundir.LOG}")
 
 
-def _read(process: subprocess.Popen[str], path: Path, result: dict[str, Any]) -> None:
-    """Writes the records that the program prints, to the end of its output."""
+def _read(process: subprocess.Popen[str], path: Path, result: dict[str, Any], troubles: list[Exception]) -> None:
+    """Writes the records that the program prints, to the end of its output. The program is ended where that cannot go
+    on: if nobody read its output, it would wait for ever, and so would whoever waits for it."""
+    try:
+        _keep(process, path, result)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program must end
+        troubles.append(error)
+        process.kill()
+
+
+def _keep(process: subprocess.Popen[str], path: Path, result: dict[str, Any]) -> None:
     assert process.stdout is not None
     writer = MetricsWriter(path)
     for line in process.stdout:

@@ -6,7 +6,9 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL, CLAIMS = "journal.log", "claims"
+WAIT_SECONDS = 600.0  # for a lock, which hundreds of processes may want at once, each for a moment
+POLL_SECONDS = 0.05
 WHY = "why"  # attribute of a failed trial
 RANDOM_TRIALS = 8  # before the sampler begins to learn from them
 TRIALS_BEFORE_PRUNING = 4
@@ -89,22 +93,41 @@ def locked(plan: Plan, name: str, wait: bool = False) -> Iterator[bool]:
     """Holds a lock of the search, such as that of a trial; says whether it could be had.
 
     Where the file system has no locks, only a name that nobody has taken yet can be had.
+
+    Args:
+        wait: until whoever holds it lets it go.
+
+    Raises:
+        UsageError: that takes longer than WAIT_SECONDS.
     """
     directory = plan.directory / CLAIMS
     directory.mkdir(parents=True, exist_ok=True)
     is_new = not (directory / name).exists()
     descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        had = True
-    except BlockingIOError:
-        had = False
-    except OSError:
-        had = is_new
-    try:
-        yield had
+        yield _had(descriptor, directory / name, is_new, WAIT_SECONDS if wait else 0.0)
     finally:
         os.close(descriptor)
+
+
+def _had(descriptor: int, path: Path, is_new: bool, seconds: float) -> bool:
+    """Whether the lock of a file could be had, within so many seconds (0: at once)."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not seconds:
+                return False
+        except OSError:
+            return is_new
+        if time.monotonic() > end:
+            raise UsageError(
+                f"{path}: another process has held this lock for {seconds:g} s, and needs it for a moment only; end "
+                "that process, and give this command again"
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def _sampler(seed: int) -> Any:

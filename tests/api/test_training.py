@@ -146,6 +146,7 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
         ({"agent_steps": 1.5}, "--agent-steps is 1.5, which is not of type int"),
         ({"evaluator": 1}, "--evaluator is 1, which is not of type bool"),
         ({"game": 5}, "--game is 5, which is not a str"),
+        ({"callbacks": "table"}, "callbacks is 'table', which is not a list"),
     ],
 )
 def test_a_mistake_of_python_is_one_line(names, line):
@@ -215,6 +216,9 @@ def test_callbacks_hear_of_all_in_one_thread_beside_a_failing_one(trained):
     assert kinds.count("metrics") == len(run.metrics()["update"])
     assert kinds.count("evaluation") == len(run.metrics("evaluation")["mean"]) > 0
     assert len(seen.threads) == 1 and threading.main_thread() not in seen.threads
+    events = run.metrics("event")
+    failed = [text for name, text in zip(events["name"], events["text"]) if name == "callback_failed"]
+    assert failed[0] == "Raising (1).on_metrics: ValueError: a mistake of the user's", "also where nothing is printed"
 
 
 def test_an_interrupt_stops_the_run_and_returns_it(tmp_path, capfd):

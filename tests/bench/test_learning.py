@@ -64,6 +64,12 @@ def test_a_seed_that_does_not_reach_it_counts_as_the_budget():
     assert learning.compare([1], [], 100)["peer"] is None
 
 
+def test_there_is_no_ratio_where_neither_reached_the_score():
+    """Both medians are the budget then, and 1 would say that both need as much."""
+    found = learning.compare([None, 10, None], [None, None, 30], 100)
+    assert (found["ours_median"], found["peer_median"], found["ratio"]) == (100, 100, None)
+
+
 def test_our_own_short_run_is_counted(capsys, monkeypatch):
     """A real run of CartPole: a score that cannot be had is never reached, one that is certain is."""
     train, records = learning.train_records, []

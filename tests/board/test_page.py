@@ -56,6 +56,18 @@ def test_a_file_holds_everything(tmp_path, capsys):
     assert data["videos"] == {"1/0": "data:image/gif;base64,R0lGODlh"}
 
 
+def test_a_video_that_goes_away_costs_no_more_than_itself(tmp_path, monkeypatch):
+    make_run(tmp_path / "run")
+    (tmp_path / "run" / "video.gif").write_bytes(b"GIF89a")
+
+    def gone(path):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr("ddrl.board.board.read_regular", gone)
+    found = Board([tmp_path]).everything()
+    assert found["videos"] == {} and len(found["details"][0]["videos"]) == 1
+
+
 def test_many_runs_in_a_file_have_fewer_points(tmp_path, monkeypatch):
     monkeypatch.setattr("ddrl.board.board.NUMBERS_IN_A_FILE", 100)
     writer = make_run(tmp_path / "run")

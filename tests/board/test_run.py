@@ -81,6 +81,18 @@ def test_damaged_lines_are_counted_and_left_out(tmp_path):
     assert run.details()["notes"] == ["4 damaged lines of metrics.jsonl left out"]
 
 
+def test_numbers_beyond_all_floats_are_left_out(tmp_path):
+    """One run that has them must not hide all others from the page."""
+    writer = make_run(tmp_path / "run")
+    writer.write(train_record(1))
+    with (tmp_path / "run" / rundir.METRICS).open("ab") as file:
+        for name in ("loss", "agent_steps"):
+            file.write(b'{"kind": "train", "wall_seconds": 2, "update": 2, "%s": %s}\n' % (name.encode(), b"9" * 400))
+    run = seen(tmp_path / "run")
+    assert column(run, "train/update") == [1, 2] and column(run, "train/loss") == [0.5, None]
+    assert run.details()["notes"] == ["1 damaged line of metrics.jsonl left out"]
+
+
 def test_what_a_resume_took_back_is_gone(tmp_path):
     writer = make_run(tmp_path / "run")
     for line in range(1, 9):
@@ -182,6 +194,14 @@ def test_texts_from_disk_are_letters(tmp_path):
     assert run.name == "a\\nb\\udcff"
     assert run.details()["events"][0]["text"] == "\\x1b[31mred\\u202e\\x00"
     assert run.log()[:2] == ["bold    line\\x07", "\ufffd"]
+
+
+def test_a_log_that_is_a_link_is_not_shown(tmp_path):
+    """It may lead to a key of whoever looks at the run of somebody else, and sends the page on."""
+    make_run(tmp_path / "run")
+    (tmp_path / "key").write_text("secret\n")
+    (tmp_path / "run" / rundir.LOG).symlink_to(tmp_path / "key")
+    assert seen(tmp_path / "run").log() == [""]
 
 
 def test_reading_a_run_imports_none_of_its_plugins(tmp_path, monkeypatch):

@@ -141,6 +141,29 @@ def test_odd_requests_are_refused(board, path):
     assert get(board, path).status == 400
 
 
+def test_a_large_body_is_refused_before_it_comes(board):
+    """Others on this machine can connect, too, and must not fill its memory without the token."""
+    parts = urllib.parse.urlsplit(board)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+    try:
+        connection.putrequest("POST", "/runs")
+        connection.putheader("Content-Length", "100000000")
+        connection.endheaders()
+        assert connection.getresponse().status == 400
+    finally:
+        connection.close()
+
+
+def test_letters_of_a_stranger_do_not_come_to_the_terminal(tmp_path, capfd):
+    make_run(tmp_path / "run")
+    with served(tmp_path) as (address, _):
+        parts = urllib.parse.urlsplit(address)
+        with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+            connection.sendall(b"GET /\x9b31mowned?token=%FF HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+    assert "owned" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
 def test_nothing_is_changed_by_asking(board, method):
     assert get(board, "/runs", method=method).status in (403, 405)

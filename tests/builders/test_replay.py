@@ -7,8 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from ddrl.algorithms.dpg import DPGConfig
 from ddrl.builders.agent import make_environments, make_learner, make_schedule, network_for
-from ddrl.builders.replay import exploration
+from ddrl.builders.replay import exploration, target_function
+from ddrl.config import FromReplay
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import evaluate
 from ddrl.exchange.learning_rates import learning_rate
@@ -149,6 +151,23 @@ def assert_repeats_and_resumes(config, tmp_path):
 def test_two_runs_are_equal_to_the_bit_and_a_resumed_one_too(tmp_path):
     config = config_of("rainbow", "smoke", target_period=80, replay_minimum=200)
     assert_repeats_and_resumes(config, tmp_path)
+
+
+class Averaging(DPGConfig):
+    """DPG as in its paper, whose targets are computed ahead of the updates."""
+
+    @property
+    def learns_from(self):
+        return FromReplay(self.n_step, self.steps_per_update, self.steps_per_update, target_average=0.001)
+
+
+def test_targets_ahead_of_the_updates_are_refused_where_target_networks_are_averaged():
+    """All updates of a period would have the target networks of its beginning."""
+    observations = ((3,), np.float32)
+    config = config_of("dpg", "smoke").changed(algorithm=Averaging())
+    with pytest.raises(UsageError, match="dpg averages its target networks with every update, and its targets are"):
+        target_function(config, None, observations, 4)
+    assert target_function(config_of("sac", "smoke"), None, observations, 4) is None, "its loss computes them"
 
 
 def test_continuous_actions_are_refused_whatever_the_network():

@@ -11,6 +11,7 @@ from ddrl import plugins
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.adapted import Adapted
+from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.envs.spaces import random_action
 from ddrl.errors import UsageError
 from ddrl.structured import ACTION_MASK
@@ -182,6 +183,102 @@ def test_the_mask_among_the_observations():
         UsageError, match="has an entry action_mask, a name that is reserved for masks of discrete actions"
     ):
         Adapted(Named([], spaces.Box(-1, 1, (2,))), "the game", False)
+
+
+def test_an_observation_that_lacks_its_mask_is_refused():
+    class Named(Masking):
+        observation_space = spaces.Dict({"board": spaces.Box(0, 1, (2,)), ACTION_MASK: spaces.MultiBinary(3)})
+
+        def reset(self, *, seed=None, options=None):
+            return {"board": np.zeros(2)}, {}
+
+    with pytest.raises(UsageError, match="the game at step 0 of an episode gave no action_mask"):
+        Adapted(Named([]), "the game", True).reset()
+
+
+class Resetting(Masking):
+    """Its reset gives what it was told to."""
+
+    def __init__(self, given, action_space=None):
+        super().__init__([], action_space)
+        self._given = given
+
+    def reset(self, *, seed=None, options=None):
+        return self._given
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, {}
+
+
+class Unseeded(Masking):
+    """Its reset takes no seed."""
+
+    def reset(self):
+        return np.zeros(2, np.float32), {}
+
+
+ROW = np.zeros(2, np.float32)
+MISTAKEN = {
+    "it raises": (
+        lambda: {}["no such level"],
+        r"cannot make the game 'test-wrong': KeyError: 'no such level' \(test_adapted.py, line \d+\); fix the environm",
+    ),
+    "it gives nothing": (lambda: None, "--game test-wrong gave None: have it return a gymnasium.Env"),
+    "it has no spaces": (gymnasium.Env, "--game test-wrong has no observation_space: set it where"),
+    "its reset is that of Gym": (lambda: Resetting(ROW), "test-wrong gave a ndarray from its reset: have it return"),
+    "its reset gives no info": (lambda: Resetting((ROW, None)), "test-wrong gave a tuple from its reset: have it"),
+    "its reset takes no seed": (
+        lambda: Unseeded([]), r"test-wrong fails at its first reset: TypeError: .*seed.* \(adapted.py, line \d+\); fix"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_an_environment_with_a_mistake_is_refused_in_one_line(name):
+    make, message = MISTAKEN[name]
+    plugins.register_environment("test-wrong", make)
+    with pytest.raises(UsageError, match=message) as error:
+        make_environment(EnvironmentConfig(game="test-wrong"), 1)
+    assert "\n" not in str(error.value)
+
+
+def test_a_reset_that_no_trial_came_before_is_looked_at_in_the_first_row():
+    for shape in ((2,), (1, 2)):  # as it is, and adapted
+        name = f"test-box-{len(shape)}"
+        plugins.register_environment(name, lambda shape=shape: Resetting(ROW, spaces.Box(-1, 1, shape)))
+        env = make_environment(EnvironmentConfig(game=name), 1)
+        env.reset(0)
+        with pytest.raises(UsageError, match=f"{name} gave a ndarray from its reset"):
+            env.recv()
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiBinary(2)], ids=["as it is", "adapted"])
+def test_a_step_of_four_values_is_refused(space):
+    plugins.register_environment("test-gym", lambda: Resetting((ROW, {}), space))
+    with pytest.raises(UsageError, match="gave 4 values from its step: have it return .observation, reward, terminat"):
+        play(make_environment(EnvironmentConfig(game="test-gym"), 1), 2)
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiBinary(2)], ids=["as it is", "adapted"])
+def test_pixels_that_are_no_bytes_are_refused_and_others_are_cast(space):
+    class Painted(Resetting):
+        observation_space = spaces.Box(0, 255, (2,), np.uint8)
+
+    for name, pixel in (("test-white", 255.0), ("test-grey", 0.5)):
+        plugins.register_environment(name, lambda pixel=pixel: Painted((np.full(2, pixel), {}), space))
+    white, grey = (make_environment(EnvironmentConfig(game=f"test-{name}"), 1) for name in ("white", "grey"))
+    white.reset(0)
+    assert white.recv().observation.tolist() == [[255, 255]]
+    grey.reset(0)
+    with pytest.raises(UsageError, match=r"test-grey gave an observation beyond its space \(float64 0.5 is no uint8\)"):
+        grey.recv()
+
+
+@pytest.mark.parametrize("players, rows", [(("white", "black"), 1), (np.int64(2), 2)])
+def test_players_that_are_no_number_are_an_environments_own(players, rows):
+    named = type("Named", (Resetting,), {"players": players})
+    env = GymnasiumEnvironment(lambda: named((ROW, {})), 2, {"game": "named"})
+    assert (env.players, env.num_envs) == (rows, 2 * rows)
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gymnasium
 import pytest
 
 import tests.envs.scripted  # noqa: F401  (registers)
+from ddrl import plugins
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.game_names import atari_games, atari_rom, gymnasium_games
@@ -32,6 +34,18 @@ from ddrl.errors import UsageError
 )
 def test_spellings(spelling, rom):
     assert atari_rom(spelling) == rom
+
+
+def test_an_environment_of_a_plugin_is_not_taken_for_the_rom_of_that_name():
+    plugins.register_environment("Othello-v0", lambda **options: gymnasium.make("CartPole-v1", **options))
+    try:
+        assert (atari_rom("Othello-v0"), atari_rom("othello")) == (None, "othello")
+        environment = make_environment(EnvironmentConfig(game="Othello-v0"), 1)
+        assert environment.observation_shape == (4,) and environment.stamp["backend"] == "gymnasium"
+        environment.close()
+    finally:
+        plugins.environments.remove("Othello-v0")
+    assert atari_rom("Othello-v0") == "othello"
 
 
 def test_lists():

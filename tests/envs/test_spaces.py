@@ -46,6 +46,13 @@ def test_clipping_keeps_what_has_no_bound():
     assert taken.tolist() == [[1e6, -1.0], [-1e6, 7.0]] and taken.dtype == np.float32
 
 
+def test_clipped_actions_are_within_bounds_that_float32_lacks():
+    box = Box(-0.1, 0.1, (2,), np.float64)
+    taken = check_actions(np.array([[-9.0, 9.0], [0.05, 0.0]], np.float32), action_space_of("game", box), 2)
+    assert taken.dtype == np.float32 and all(box.contains(row) for row in taken)
+    np.testing.assert_allclose(taken, [[-0.1, 0.1], [0.05, 0.0]], rtol=1e-6)
+
+
 def test_random_actions_are_within_bounds():
     generator = np.random.default_rng(0)
     space = Continuous((-2.0, -np.inf, 0.0), (3.0, np.inf, np.inf))
@@ -186,6 +193,17 @@ def test_observations_that_are_not_of_their_space(space, given, message):
     with pytest.raises(UsageError, match=f"game gave .*{message}") as error:
         ObservationFormat("game", space).array(given)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "pixel, said", [(0.5, "float64 0.5 is no uint8"), (300, "int64 300 is no uint8"), (np.nan, "float64 nan is no")]
+)
+def test_pixels_that_a_cast_would_change_are_refused(pixel, said):
+    format = ObservationFormat("game", spaces.Dict({"image": Box(0, 255, (2, 2), np.uint8), "speed": Box(0, 1, (1,))}))
+    speed = np.zeros(1, np.float32)
+    assert format.array({"image": np.full((2, 2), 7.0), "speed": speed})["image"].tolist() == [[7, 7], [7, 7]]
+    with pytest.raises(UsageError, match=rf"game gave an observation image beyond its space \({said}"):
+        format.array({"image": np.full((2, 2), pixel), "speed": speed})
 
 
 def test_fields_of_one_name():

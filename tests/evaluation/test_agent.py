@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import types
 
 import gymnasium
 import numpy as np
@@ -12,11 +13,13 @@ from ddrl import algorithms, checkpoint, cli, rundir
 from ddrl.algorithms import network_for
 from ddrl.envs import make_environment
 from ddrl.errors import UsageError
+from ddrl.evaluation import agent as agents
 from ddrl.evaluation import export as exports
 from ddrl.evaluation.agent import load_agent
 from ddrl.evaluation.environment import make_environment as one_game
+from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 from ddrl.ops.draws import draw_actions, uniforms
-from ddrl.types import Machine
+from ddrl.types import Discrete, Machine
 
 has_onnx = importlib.util.find_spec("tf2onnx") is not None and importlib.util.find_spec("onnxruntime") is not None
 FORMATS = ["model", pytest.param("model.onnx", marks=pytest.mark.skipif(not has_onnx, reason="no tf2onnx here"))]
@@ -105,6 +108,18 @@ def test_drawn_actions_are_legal_and_follow_the_seed(agent, observations):
         assert not np.array_equal(first[0], first[1]), "another number for each draw"
 
 
+def test_exploration_begins_after_the_minimum_of_a_replay_where_there_is_one(monkeypatch):
+    """An algorithm without a replay may have a way of its own to draw actions, too."""
+    told = []
+    known = types.SimpleNamespace(draw=lambda settings, exploration: told.append(exploration.agent_steps(np.zeros(1))))
+    monkeypatch.setattr(agents, "algorithm_of", lambda settings: known)
+    for algorithm in ("dqn", "a2c"):
+        config = algorithms.preset("default", "CartPole-v1", Machine(2, 16 * 10**9), algorithm)
+        assert config.replay.replay_minimum == 50_000
+        agents._draw(config, types.SimpleNamespace(agent_steps=60_000), Discrete(2))
+    assert [steps.tolist() for steps in told] == [[10_000], [60_000]]
+
+
 def test_probabilities_or_q_values(agent, observations):
     name = agent.config.algorithm.name
     ask = {"probabilities": agent.probabilities, "q_values": agent.q_values}
@@ -163,6 +178,28 @@ def test_a_copy_that_acts_otherwise_is_not_written(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_copy_that_gives_no_numbers_is_not_written(tmp_path, monkeypatch):
+    agent = load_agent(run_of(tmp_path / "run", "ppo", "CartPole-v1", **MLP), compute_dtype="float32")
+    read = exports._read_saved_model
+
+    def other(path):
+        outputs = read(path)
+        return lambda rows: {n: value * np.nan if n == "value" else value for n, value in outputs(rows).items()}
+
+    monkeypatch.setattr(exports, "_read_saved_model", other)
+    with pytest.raises(UsageError, match="is not written: its outputs differ by nan"):
+        agent.export(tmp_path / "model", 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_copy_of_what_is_no_number_is_like_it():
+    numbers = np.array([1.0, np.nan, np.inf, 4.0], np.float32)
+    np.testing.assert_array_equal(exports._difference(numbers, numbers), 0.0)
+    np.testing.assert_array_equal(
+        exports._difference(np.array([1.0, 2.0, np.nan, 8.0]), numbers), [0.0, np.nan, np.nan, 1.0]
+    )
+
+
 def test_signatures_have_names(tmp_path, capsys):
     import tensorflow as tf
 
@@ -184,6 +221,12 @@ def test_actions_are_called_as_the_game_calls_them(tmp_path):
     actions = {int(agent.act(observation, greedy=False)) for _ in range(100)}
     assert actions == {1, 2} and agent.act(observation) in actions
     assert game.step(agent.act(observation))[2]
+
+
+def test_an_epsilon_that_continuous_actions_would_not_have_is_refused(tmp_path):
+    path = run_of(tmp_path / "run", "ppo", "Pendulum-v1", **MLP)
+    with pytest.raises(UsageError, match="--epsilon 0.3: continuous actions are evaluated without noise; leave it out"):
+        evaluate_newest(EvaluateArguments(str(path), games=1, epsilon=0.3))
 
 
 def test_a_packages_absence_is_said(tmp_path, monkeypatch):

@@ -254,6 +254,22 @@ def test_a_few_environments_play_all_games_where_there_is_time(at_once, players)
     assert set(result.agent_steps) == {9 if players == 1 else 3}
 
 
+@pytest.mark.parametrize(("limit", "forced"), [(11, 0), (9, 5)])
+def test_equal_actions_of_the_game_before_do_not_count(limit, forced, monkeypatch):
+    make = ddrl.evaluation.games.make_environment
+
+    def with_rule(*arguments, **options):
+        env = make(*arguments, **options)
+        env.stamp["repeat_fire_after"] = limit
+        return env
+
+    monkeypatch.setattr(ddrl.evaluation.games, "make_environment", with_rule)
+    now = [0.0]
+    # Three games of nine choices in one environment, and two on their last rows, which are ignored but count.
+    result = play_timed(CATCH, constant(2, 3), 3, now, turns(3, 1, 1e9, now))
+    assert result.agent_steps == (9, 9, 9) and result.forced_actions == forced
+
+
 def test_games_begin_only_where_they_will_be_over_in_time():
     now = [0.0]
     # A game of Catch takes 9 steps, and a row lies between two: two begin at 10 s and at 20 s, and none at 30 s.
@@ -290,6 +306,8 @@ def test_continuous_games_are_played_with_the_means():
 
     result = evaluate(EnvironmentConfig(game="Pendulum-v1"), policy, 2, 0)
     assert result.agent_steps == (200, 200) and max(result.scores) < 0.0 and result.scores[0] != result.scores[1]
+    random = evaluate(EnvironmentConfig(game="Pendulum-v1"), policy, 2, 0, epsilon=0.5)
+    assert random.scores == result.scores and random.stamp["epsilon"] == 0.0, "no action is random, and none is told of"
 
 
 @pytest.mark.parametrize("group_size", [1, 2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import imageio_ffmpeg
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from PIL import Image
 
 import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.config import EnvironmentConfig
+from ddrl.envs.catch import Catch
 from ddrl.errors import UsageError
 from ddrl.evaluation import video as video_module
 from ddrl.evaluation.video import record_best_game, record_game
@@ -59,6 +62,13 @@ def test_catch_mp4_and_gif(tmp_path):
         assert np.abs(drawn - frames[k]).mean() < 5
 
 
+def test_it_is_told_whether_the_game_was_over(tmp_path):
+    over = []
+    for steps in (8, 9, 10):  # of which Catch has nine
+        record_game(CATCH, catcher, tmp_path / "catch.gif", seed=3, max_agent_steps=steps, tell=over.append)
+    assert over == [False, True, True]
+
+
 def test_the_best_of_several_games_is_kept(tmp_path, monkeypatch):
     path, scores = tmp_path / "video.mp4", []
     record = video_module.record_game
@@ -84,6 +94,31 @@ def test_the_best_games_video_ends_after_a_minute_and_no_game_begins_when_its_ti
     path = tmp_path / "video.mp4"
     score, games = record_best_game(EnvironmentConfig(), constant(3, 4), path, seed=1)
     assert games == 1 and score >= 0.0 and len(read_mp4(path)[1]) == 2 * video_module.ATARI_FPS
+
+
+def test_a_game_that_begins_when_its_time_is_up_has_a_picture(tmp_path):
+    path = tmp_path / "video.mp4"
+    record_game(EnvironmentConfig(), constant(3, 4), path, seed=1, until=0.0)
+    assert len(read_mp4(path)[1]) == 2  # of the four frames of one agent step
+
+
+def test_a_game_that_time_cuts_short_is_not_the_best_for_lack_of_losses(tmp_path, monkeypatch):
+    step, now = Catch.step, [0.0]
+
+    def costly(self, action):
+        observation, _, *rest = step(self, action)
+        return observation, -1.0, *rest
+
+    def policy(observations):  # each step takes a second
+        now[0] += 1.0
+        return np.tile(np.eye(3)[1], (len(observations), 1))
+
+    monkeypatch.setattr(Catch, "step", costly)
+    monkeypatch.setattr(video_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(video_module, "PATIENCE_SECONDS", 12.0)
+    path = tmp_path / "video.mp4"
+    assert record_best_game(CATCH, policy, path, seed=1) == (-9.0, 1)  # the second one has three seconds
+    assert len(read_mp4(path)[1]) == 10 and sorted(tmp_path.iterdir()) == [path]
 
 
 def test_gif_of_an_atari_game_has_every_second_picture(tmp_path):

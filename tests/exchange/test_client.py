@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from ddrl.exchange.client import Assembler, Reader, WorkerClient
-from ddrl.exchange.messages import Header, Kind
+from ddrl.exchange.messages import Flag, Header, Kind
 from ddrl.exchange.published import Published
 
 
@@ -98,6 +100,19 @@ def test_an_asynchronous_version_is_that_of_the_oldest_slice():
         snapshot = client.handle(header, np.full(2, version, np.float32))
     assert (snapshot.version, snapshot.step) == (5, 3)
     np.testing.assert_array_equal(snapshot.parameters, [7, 7, 5, 5])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("order", sorted(set(itertools.permutations((0, 0, 1, 1)))), ids=str)
+def test_a_stop_right_after_the_first_parameters_is_never_lost(order, asynchronous):
+    """Each shard sends both, of the same step and version; one of them may have sent both before the other begins."""
+    client, flags = WorkerClient(0, (1, 2), [(0, 2), (2, 4)], asynchronous), {0: Flag.NONE, 1: Flag.NONE}
+    for shard in order:
+        header = Header(Kind.PARAMETERS, sender=shard, step=3, version=3, flags=flags[shard])
+        client.handle(header, np.full(2, shard, np.float32))
+        flags[shard] = Flag.STOP
+    assert client.flags == Flag.STOP, "the worker goes on after the end"
+    np.testing.assert_array_equal(client.snapshot.parameters, [0, 0, 1, 1])
 
 
 def test_a_gradient_for_a_step_that_is_closed_is_dropped_and_counted():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +55,14 @@ def test_the_request_for_stacks_goes_though_the_disk_takes_no_message(tmp_path, 
     (tmp_path / "stalled").touch()
     watchdog.Watchdog(context, 0, end=lambda status: None)._say([report(0, "its own loop")])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_job_of_more_ranks_has_left_is_no_report_of_this_one(tmp_path):
+    """Its ranks have no names here, and the message would never be written."""
+    for each in (report(1, "word", (0,)), report(7, "gradients", (9,))):
+        (tmp_path / f"stacks-{each.rank}.txt").write_text(json.dumps(each._asdict()) + "\nThread 0x1:\n")
+    (tmp_path / "stacks-0.txt").write_text('{"rank": 0}\n')
+    assert list(watchdog.read_reports(tmp_path, 4)) == [report(1, "word", (0,))]
 
 
 def beyond(waits, now):

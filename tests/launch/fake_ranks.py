@@ -33,6 +33,8 @@ def main() -> int:
     (run_dir / f"pid-{rank}").write_text(str(os.getpid()))
     if "--resume" in sys.argv:
         (run_dir / "resumed").touch()
+    if "--evaluates-only" in sys.argv:
+        (run_dir / "evaluates-only").touch()
     if behaviour in ("obedient", "polite", "willing", "slow", "deaf"):
         wait(run_dir, obey=behaviour not in ("deaf", "willing"))
     if behaviour == "slow":

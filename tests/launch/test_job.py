@@ -12,7 +12,7 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
-from ddrl.options import checked, parse
+from ddrl.options import Wanted, checked, parse, settings_of
 from ddrl.types import Machine
 
 MACHINE = Machine(8, 1 << 40)
@@ -45,7 +45,7 @@ def test_a_job_is_longer_than_its_checkpoint_interval(minutes, checkpoints, upda
 
 
 def test_mistakes_of_all_ranks_are_said_once(tmp_path, capsys):
-    def mistaken() -> job.Wanted:
+    def mistaken() -> Wanted:
         print("usage")
         raise SystemExit(2)
 
@@ -99,13 +99,13 @@ def test_resume_without_a_checkpoint_is_refused_at_once(tmp_path):
 
 
 def test_rank_0_locks_the_run_directory(tmp_path):
-    wanted = job.Wanted(resume_or_start(tmp_path / "run").config, None)
+    wanted = Wanted(resume_or_start(tmp_path / "run").config, None)
     with contextlib.ExitStack() as stack:
         message = job.prepare(wanted, stack)
         assert message["resume"] is False and rundir.config_from_dict(message["config"]).run.run_dir == str(
             tmp_path / "run"
         )
-        again = job.Wanted(wanted.config, tmp_path / "run")
+        again = Wanted(wanted.config, tmp_path / "run")
         with pytest.raises(UsageError, match="is being trained by another process"), contextlib.ExitStack() as other:
             job.prepare(again, other)
     stale = [tmp_path / "run" / name for name in ("stop", "stalled", "result.json")]
@@ -114,6 +114,62 @@ def test_rank_0_locks_the_run_directory(tmp_path):
     with contextlib.ExitStack() as stack:
         assert job.prepare(again, stack)["resume"] is True
     assert not any(path.exists() for path in stale)
+
+
+@pytest.mark.parametrize(
+    ("result", "options", "alone"),
+    [
+        ({"status": "finished", "unevaluated": True}, (), True),
+        ({"status": "finished", "unevaluated": True}, ("--minutes", "7"), True),
+        ({"status": "finished", "unevaluated": True}, ("--minutes", "8"), False),
+        ({"status": "finished", "unevaluated": True}, ("--max-updates", "100000"), False),
+        ({"status": "finished"}, (), False),
+        ({"status": "stopped"}, (), False),
+    ],
+)
+def test_what_a_run_that_goes_on_still_lacks(tmp_path, result, options, alone):
+    path, _ = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
+    rundir.write_json(path / rundir.RESULT, result)
+    with contextlib.ExitStack() as stack:
+        agreed = job.prepare(Wanted(resume_or_start(path, *options).config, path), stack)
+    assert agreed["evaluates_only"] is alone and not (path / rundir.RESULT).exists()
+
+
+def test_a_resume_that_names_minutes_wants_them(tmp_path):
+    path, _ = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
+    rundir.write_json(path / rundir.RESULT, {"status": "finished", "unevaluated": True})
+    assert not parse(["--resume", str(path)], MACHINE).trains_more
+    assert not resume_or_start(path, "--minutes", "7").trains_more, "it may be the same command again"
+    more = parse(["--resume", str(path), "--minutes", "7"], MACHINE)
+    assert settings_of(None, None, MACHINE, resume=path, minutes=7).trains_more
+    with contextlib.ExitStack() as stack:
+        agreed = job.prepare(Wanted(more.config, path, more.trains_more), stack)
+    assert more.trains_more and agreed["resume"] and not agreed["evaluates_only"]
+
+
+@pytest.mark.parametrize(
+    ("result", "asked", "drawn"),
+    [
+        ({"status": "finished"}, False, True),
+        ({"status": "finished"}, True, False),
+        ({"status": "finished", "unevaluated": True}, True, False),
+        ({"status": "stopped"}, True, False),
+    ],
+)
+def test_a_job_that_was_asked_to_end_draws_nothing(tmp_path, monkeypatch, capsys, result, asked, drawn):
+    """It is short of time, and curve and video can be made later."""
+    path, config = rundir.create_run_dir(resume_or_start(tmp_path / "run").config)
+    rundir.write_json(path / rundir.RESULT, {"message": "the end"} | result)
+    if asked:
+        (path / rundir.STOP).touch()
+    done = []
+    monkeypatch.setattr(job.launch, "finish", lambda *_: done.append("drawn"))
+    monkeypatch.setattr(job.launch, "summarise", lambda *_: done.append("summary"))
+    with job.Reporter(config, path) as reporter:
+        reporter.conclude()
+    assert done == ["drawn"] * drawn + ["summary"]
+    remedy = f"`python -m ddrl.launch.finish {path}` makes them"
+    assert (remedy in capsys.readouterr().out) == (asked and result == {"status": "finished"})
 
 
 def test_a_job_says_what_may_not_be_meant(tmp_path, capsys):

@@ -289,6 +289,29 @@ def test_ctrl_c_ends_the_video_and_keeps_what_was_drawn(tmp_path, monkeypatch):
     ] > 0
 
 
+def test_a_request_to_stop_ends_the_video(tmp_path, monkeypatch):
+    """So a job of Slurm passes on that it is short of time."""
+    path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
+    monkeypatch.setattr(launch, "python_command", lambda module: [sys.executable, "-c", SLOW_VIDEO])
+    console, began = Console(record=True, width=200), time.monotonic()
+    launch.finish(path, console, show=(path / rundir.STOP).touch)
+    assert time.monotonic() - began < 30.0
+    assert console.export_text() == "warning: stopped; whatever the summary does not name is missing\n"
+
+
+@pytest.mark.parametrize(("minutes", "alone"), [(10.0, True), (20.0, False)])
+def test_a_run_that_lacks_its_final_evaluation_makes_that_alone(tmp_path, monkeypatch, minutes, alone):
+    """But with another budget it trains."""
+    monkeypatch.setattr(launch, "finish", lambda *arguments: None)
+    run, exchange = RunConfig(run_dir=str(tmp_path / "run")), ExchangeConfig(workers=1, parameter_servers=0)
+    path, config = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=run, exchange=exchange))
+    rundir.write_json(path / rundir.RESULT, {"status": "finished", "unevaluated": True})
+    program = (sys.executable, str(TESTS / "fake_ranks.py"), "normal")
+    config = config.changed(run={"minutes": minutes})
+    assert launch.train(config, path, Machine(2, 1 << 40), Console(), program) == 0
+    assert (path / "resumed").exists() and (path / "evaluates-only").exists() == alone
+
+
 def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(launch, "find_mpirun", lambda: None)
     monkeypatch.setattr(launch, "finish", lambda *arguments: None)

@@ -32,6 +32,22 @@ MUTANTS = (
         "Each step of an evaluation game draws with the same number.",
     ),
     Mutant(
+        "equal-actions-count-from-game-to-game",
+        "ddrl/evaluation/games.py",
+        "            begin(group.begun)",
+        "            begin(group.begun[:0])",
+        ("tests/evaluation/test_games.py::test_equal_actions_of_the_game_before_do_not_count",),
+        "A game is forced to FIRE for what was chosen in the one before.",
+    ),
+    Mutant(
+        "a-video-cut-short-is-the-best",
+        "ddrl/evaluation/video.py",
+        "if games and time.monotonic() >= end:",
+        "if False:",
+        ("tests/evaluation/test_video.py::test_a_game_that_time_cuts_short_is_not_the_best_for_lack_of_losses",),
+        "The video of a run that plays Pong is the one that had the least time to lose.",
+    ),
+    Mutant(
         "rollout-ignores-lost-lives",
         "ddrl/sampling/rollouts.py",
         "terminal = step.terminated | (step.life_lost & self.life_loss_terminal)",

@@ -22,6 +22,14 @@ MUTANTS = (
         "A site that points its own name to 127.0.0.1 may have a browser ask the board.",
     ),
     Mutant(
+        "board-follows-a-log-that-is-a-link",
+        "ddrl/board/run.py",
+        "TAIL_BYTES, follow=False)",
+        "TAIL_BYTES)",
+        ("tests/board/test_run.py::test_a_log_that_is_a_link_is_not_shown",),
+        "A run of somebody else shows, and a page that is sent around holds, any file of whoever looks at it.",
+    ),
+    Mutant(
         "board-lets-texts-end-a-script",
         "ddrl/board/page.py",
         'return text.replace("<", "\\\\u003c").replace(">", "\\\\u003e").replace("&", "\\\\u0026")',

@@ -259,6 +259,22 @@ MUTANTS = (
         "A worker computes with slices of two versions.",
     ),
     Mutant(
+        "client-takes-a-stop-for-what-came-before-it",
+        "ddrl/exchange/client.py",
+        "header.members, int(stop))",
+        "header.members)",
+        ("tests/exchange/test_client.py::test_a_stop_right_after_the_first_parameters_is_never_lost",),
+        "A worker does not hear of the end, and its state is missing from the last checkpoint.",
+    ),
+    Mutant(
+        "shard-carries-orders-out-before-its-load",
+        "ddrl/exchange/parameter_server/server_shard.py",
+        "if not self.loaded:",
+        "if False:",
+        (f"{_SHARD}::test_an_order_that_overtakes_the_load_is_carried_out_after_it",),
+        "A run that is stopped while it begins saves zeros.",
+    ),
+    Mutant(
         "allreduce-refuses-nothing",
         "ddrl/exchange/allreduce/replica.py",
         "to_bitmap(h.sender for h in headers if not h.flags & Flag.FINITE)",

@@ -162,10 +162,18 @@ MUTANTS = (
     Mutant(
         "apex-actors-begin-at-random",
         "ddrl/builders/replay.py",
-        "config.replay.replay_minimum if config.has_replay and not config.apex.actors else 0",
+        "config.replay.replay_minimum if config.has_replay_in_workers else 0",
         "config.replay.replay_minimum",
         ("tests/apex/test_exploration.py::test_an_actor_explores_by_its_ladder_from_the_first_step_on",),
         "Actors of Ape-X act at random until each has made as many steps as the whole replay needs.",
+    ),
+    Mutant(
+        "agents-wait-for-a-replay-that-is-not-there",
+        "ddrl/evaluation/agent.py",
+        "config.replay.replay_minimum if config.has_replay_in_workers else 0",
+        "0 if config.apex.actors else config.replay.replay_minimum",
+        ("tests/evaluation/test_agent.py::test_exploration_begins_after_the_minimum_of_a_replay_where_there_is_one",),
+        "Agents explore as training did many agent steps before.",
     ),
     Mutant(
         "apex-exploration-begins-again",

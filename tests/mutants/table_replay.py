@@ -184,6 +184,24 @@ MUTANTS = (
         "Sums run over a reset into another episode.",
     ),
     Mutant(
+        "history-of-several-fields-is-cut-by-nan",
+        "ddrl/replay/history.py",
+        "return np.all([_same(one[name], other[name]) for name in one.dtype.names], axis=0)",
+        "return one == other",
+        ("tests/replay/test_structured.py::test_a_field_that_is_no_number_cuts_the_episodes_of_no_other_simulator",),
+        "A simulator that gives NaN ends the episodes of all others of its actor.",
+    ),
+    Mutant(
+        "batches-of-averaged-targets-are-a-period-old",
+        "ddrl/builders/replay.py",
+        "if ahead is not None and config.replay_data.target_average:",
+        "if False:",
+        (
+            "tests/builders/test_replay.py::test_targets_ahead_of_the_updates_are_refused_where_target_networks_are_averaged",
+        ),
+        "Targets come from target networks of the period's beginning, though each update averages them.",
+    ),
+    Mutant(
         "batches-of-all-periods-are-alike",
         "ddrl/sampling/replay_batches.py",
         "[*self._seed, self._period]",

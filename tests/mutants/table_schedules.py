@@ -66,6 +66,14 @@ MUTANTS = (
         "A resumed run counts the agent steps again that it acts again.",
     ),
     Mutant(
+        "concurrent-resume-counts-episodes-twice",
+        "ddrl/sampling/actor.py",
+        "self.metrics.episode(episode.score, episode.agent_steps, self._ahead)",
+        "self.metrics.episode(episode.score, episode.agent_steps)",
+        ("tests/sampling/test_replay_schedules.py::test_a_resume_counts_no_agent_step_twice",),
+        "A resumed run counts the episodes again that end in what it acts again.",
+    ),
+    Mutant(
         "prefill-is-a-row-short",
         "ddrl/sampling/replay_schedules.py",
         "left = -(-self._minimum // simulators)",

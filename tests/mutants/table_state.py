@@ -57,6 +57,22 @@ MUTANTS = (
         "A crash in the middle of a save leaves half a checkpoint under its name.",
     ),
     Mutant(
+        "checkpoint-has-states-of-workers-that-have-not-begun",
+        "ddrl/roles/worker.py",
+        "if snapshot is not None and self._begun:",
+        "if snapshot is not None:",
+        ("tests/roles/test_worker.py::test_a_run_that_ends_before_a_worker_has_begun_keeps_its_state",),
+        "A run that is stopped while it begins loses replays and the counts of draws.",
+    ),
+    Mutant(
+        "checkpoint-that-resets-games-is-put-off",
+        "ddrl/roles/chief.py",
+        "self.context.config.run.reset_at_checkpoint and self.saver.gathering.assembly is not None",
+        "False",
+        ("tests/roles/test_chief_checkpoints.py::test_a_checkpoint_that_resets_games_is_not_put_off",),
+        "Which update resets games depends on how long a checkpoint takes.",
+    ),
+    Mutant(
         "budget-checkpoints-drift",
         "ddrl/roles/budget.py",
         "version // every > self._checkpointed_version // every",

@@ -6,6 +6,14 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "packed-data-write-anywhere",
+        "ddrl/studies/data.py",
+        "if others := sorted(set(files) - set(FILES) | set(texts) - set(TEXTS)):",
+        "if others := sorted(set(files) - set(FILES)):",
+        ("tests/studies/test_data.py::test_packed_data_of_somebody_else_become_files_of_runs_alone",),
+        "A packed study of somebody else replaces any file of whoever reports it.",
+    ),
+    Mutant(
         "straggler-in-every-worker",
         "ddrl/builders/agent.py",
         "if worker == config.exchange.workers - 1:",

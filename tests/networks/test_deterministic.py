@@ -53,6 +53,13 @@ def test_units_go_from_bound_to_bound():
     np.testing.assert_allclose(network.normalized(actions), [[-1, -1], [0, 0], [1, 1]], atol=1e-6)
 
 
+def test_a_component_of_one_value_only_is_zero_in_any_unit():
+    space = Continuous((-2.0, 0.5), (2.0, 0.5))
+    network = DeterministicNetwork(NetworkConfig(network="mlp"), (5,), np.float32, space)
+    np.testing.assert_array_equal(network.normalized(np.float32([[1.0, 0.5]])), [[0.5, 0.0]])
+    np.testing.assert_array_equal(network.scaled(np.float32([[0.5, -1.0]])), [[1.0, 0.5]])
+
+
 def test_with_one_hidden_layer_the_action_enters_the_last():
     shapes = dict(network_of(policy_layers=(7,), critic_layers=(6,)).parameter_shapes)
     assert shapes["critic1/kernel"] == (8, 1)

@@ -56,6 +56,22 @@ def subclassed(spaces, settings):
     return Two()
 
 
+def same_names(spaces, settings):
+    import keras
+
+    class Same(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = (keras.layers.Dense(7, name="hidden") for _ in range(2))
+            self.policy, self.value = (keras.layers.Dense(width) for width in spaces.outputs.values())
+
+        def call(self, x):
+            x = self.second(self.first(x))
+            return {"policy": self.policy(x), "value": self.value(x)}
+
+    return Same()
+
+
 def with_layer(layer):
     def build(spaces, settings):
         import keras
@@ -174,6 +190,7 @@ def test_what_a_layer_changes_by_itself_is_refused(layer, monkeypatch):
         ("nameless", r"its outputs are policy \[B, 6\], and must be policy \[B, 6\] and value \[B, 1\]"),
         ("missing", "has no function missing"),
         ("regularized", "dense.*/kernel has a regularizer or a constraint"),
+        ("same_names", "has several tensors .*hidden/kernel: give each layer a name of its own"),
     ],
 )
 def test_what_is_no_network_is_refused(function, said):
@@ -203,6 +220,11 @@ def test_the_example_of_the_documentation_is_the_nature_network(tmp_path, monkey
 def test_names_are_those_of_a_fresh_process():
     paths = ["dense_7/kernel", "dense_7/bias", "two_1/dense_9/kernel", "dense_8/kernel", "scale"]
     assert variable_names(paths) == ["dense/kernel", "dense/bias", "two/dense/kernel", "dense_1/kernel", "scale"]
+
+
+def test_layers_whose_own_names_have_numbers_keep_their_parameters_apart():
+    paths = ["conv_1/kernel", "conv_2/kernel", "conv_1_1/kernel", "conv_1_2/kernel"]
+    assert variable_names(paths) == ["conv/kernel", "conv_1/kernel", "conv_1_1/kernel", "conv_1_2/kernel"]
 
 
 def test_the_settings_and_the_registry_have_the_same_names():

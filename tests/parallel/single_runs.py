@@ -18,7 +18,7 @@ from ddrl import checkpoint, rundir
 from ddrl.envs import catch
 from ddrl.errors import UsageError
 from ddrl.launch import job
-from ddrl.options import parse
+from ddrl.options import Wanted, parse
 from ddrl.placement.resources import this_machine
 from ddrl.roles import checkpoint_saver
 from ddrl.roles.main import run
@@ -57,7 +57,7 @@ if __name__ == "__main__":
         arguments = parse(argv, this_machine())
         resume = Path(arguments.resume) if arguments.resume else None
         with contextlib.ExitStack() as stack:
-            agreed = job.prepare(job.Wanted(arguments.config, resume), stack)
+            agreed = job.prepare(Wanted(arguments.config, resume), stack)
             path = Path(agreed["run_dir"])
             if "TEST_NO_REPLAY_DIRECTORY" in os.environ:
                 (path / "replay").touch()

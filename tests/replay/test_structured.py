@@ -73,6 +73,18 @@ def test_unrolls_that_join_and_those_that_do_not():
     assert kept._history.head == 3 * STEPS + 1  # a row more: simulators were reset
 
 
+@pytest.mark.parametrize("again, rows", [(np.nan, 2 * STEPS), (0.0, 2 * STEPS + 1)])
+def test_a_field_that_is_no_number_cuts_the_episodes_of_no_other_simulator(again, rows):
+    """The first observation of an unroll is the last one of that before, also where both have NaN."""
+    kept, first, second = replay(), unroll(), unroll(1)
+    first.observation["speed"][-1, 1, 0] = np.nan
+    second.observation[0] = first.observation[-1]
+    second.observation["speed"][0, 1, 0] = again
+    kept.add(first)
+    kept.add(second)
+    assert kept._history.head == rows
+
+
 def test_a_number_that_is_not_finite_in_a_field():
     played = unroll()
     played.observation["speed"][7, 1, 0] = np.nan

@@ -17,7 +17,7 @@ from ddrl import sealed
 from ddrl.errors import UsageError
 from ddrl.reporting.callbacks import CallbackThread, RunContext
 from ddrl.reporting.collector import Collector
-from ddrl.reporting.metrics import MetricsWriter, evaluation_record, read_metrics, without_undone
+from ddrl.reporting.metrics import MetricsWriter, best_online, evaluation_record, lines_of, read_metrics, without_undone
 from ddrl.reporting.rank_metrics import AHEAD, RankMetrics
 from ddrl.reporting.tensorboard import TensorBoard, crc32c
 
@@ -263,12 +263,39 @@ def test_a_resumed_collector_goes_on_as_the_uninterrupted_one():
 
 def test_agent_steps_ahead_of_a_checkpoint_are_reported_and_no_part_of_it():
     collector = Collector()
-    collector.add(report(counters={"agent_steps": 100, AHEAD: 40}))
+    ahead = "agent_steps" + AHEAD
+    collector.add(report(counters={"agent_steps": 100, ahead: 40}))
     line = collector.line(1, 2.0)
     assert (line["agent_steps"], line["agent_steps_per_s"]) == (collector.agent_steps, 70.0) == (140, 70.0)
-    assert AHEAD not in line and collector.state()["totals"] == {"agent_steps": 100}
-    collector.add(report(counters={"agent_steps": 50, AHEAD: -30}))
+    assert ahead not in line and collector.state()["totals"] == {"agent_steps": 100}
+    collector.add(report(counters={"agent_steps": 50, ahead: -30}))
     assert collector.agent_steps == 160 and collector.state()["totals"] == {"agent_steps": 150}
+
+
+def test_episodes_and_frames_ahead_of_a_checkpoint_are_reported_and_no_part_of_it():
+    rank, collector = RankMetrics("worker", 0), Collector()
+    rank.episode(1.0, 5)
+    rank.settle()
+    rank.count("frames", 8, ahead=True)
+    for score in (3.0, 8.0, math.nan):
+        rank.episode(score, 5, ahead=True)
+    collector.add(rank.report())
+    line = collector.line(1, 2.0)
+    assert (line["episodes"], line["online_score_mean"], line["frames_per_s"]) == (3, 4.0, 4.0)
+    assert line["scores_not_finite"] == 1
+    state = collector.state()
+    assert (state["episodes"], state["scores"]) == (1, [1.0])
+    assert state["totals"] == {"frames": 0, "scores_not_finite": 0}
+    rank.settle()
+    rank.episode(5.0, 5, ahead=True)
+    collector.add(rank.report())
+    state = collector.state()
+    assert (state["episodes"], state["scores"]) == (3, [1.0, 3.0, 8.0])
+    assert state["totals"] == {"frames": 8, "scores_not_finite": 1}
+    assert collector.line(2, 4.0)["episodes"] == 4
+    rank.settle()
+    collector.add(rank.report())
+    assert (collector.state()["episodes"], collector.state()["scores"]) == (4, [1.0, 3.0, 8.0, 5.0])
 
 
 def test_not_finite_numbers_are_left_out(tmp_path):
@@ -372,6 +399,14 @@ def test_a_directory_that_is_not_there_is_a_usage_error(tmp_path):
         MetricsWriter(tmp_path / "none")
 
 
+def test_a_pipe_in_the_place_of_metrics_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(OSError, match="no regular file"):
+        lines_of(tmp_path)
+    with pytest.raises(UsageError, match="cannot write metrics in .*no regular file"):
+        MetricsWriter(tmp_path)
+
+
 def test_a_resume_takes_back_what_came_after_its_checkpoint():
     def line(kind, seconds, **rest):
         return {"kind": kind, "wall_seconds": seconds, **rest}
@@ -381,6 +416,13 @@ def test_a_resume_takes_back_what_came_after_its_checkpoint():
     before, after = [line("train", 10.0), line("evaluation", 20.0)], [line("train", 22.0)]
     undone = [line("train", 30.0), line("evaluation", 20.5)]
     assert without_undone([*before, *undone, lost, resumed, *after]) == [*before, lost, resumed, *after]
+
+
+def test_the_best_online_score_is_of_fewer_episodes_only_where_there_are_no_more():
+    few = [{"episodes": 1, "online_score_mean": 9.0}, {"episodes": 40, "online_score_mean": 3.0}, {"episodes": 50}]
+    assert best_online(few) == 9.0 and best_online(few[2:]) is None
+    assert best_online([*few, {"episodes": 100, "online_score_mean": 2.0}]) == 2.0
+    assert best_online([*few, {"online_score_mean": 1.0}]) == 1.0, "of an earlier version, which did not count them"
 
 
 def test_crc32c_of_known_vectors():
@@ -451,6 +493,8 @@ def test_damaged_lines_are_left_out_and_told_once(tmp_path, capsys):
         file.write(line.replace(b"agent_steps", b"agent_stepr"))  # a key that a flip changed
         file.write(b'{"kind": "train", "update": "7"}\n{"kind": "trainz", "update": 7}\n{"kind": []}\n[3]\n')
         file.write(b'{"kind": "event", "name": "x"}\n{"kind": "evaluation", "mean": 1.0}\n\xff\n' + b"[" * 9999 + b"\n")
+        file.write(b'{"kind": "train", "wall_seconds": 1.0, "update": ' + b"9" * 400 + b"}\n")
+        file.write(b'{"kind": "train", "wall_seconds": 1.0, "seconds_left": Infinity}\n')
     assert read_metrics(tmp_path) == read_metrics(tmp_path) == sound
     error = capsys.readouterr().err
-    assert error == f"ddrl: warning: {path}: 9 damaged lines left out\n"
+    assert error == f"ddrl: warning: {path}: 11 damaged lines left out\n"

@@ -97,6 +97,19 @@ def test_it_fits_its_window_and_nothing_is_cut_off(name, size):
     assert size[0] < 50 or "\u2026" not in "".join(lines)
 
 
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("size", [(16, 12), (12, 8)])
+def test_a_window_that_is_too_narrow_for_anything_ends_no_run(name, size):
+    assert max(map(len, drawn(*STATES[name], size))) <= size[0]
+
+
+def test_the_best_game_is_not_below_the_mean():
+    state = state_of(TRAIN | {"online_score_max": 0.4}, evaluation(0.4) | {"maximum": 0.4})
+    lines = drawn(state, 300.0, (80, 40))
+    text = " ".join(" ".join(line.strip("\u2502 ") for line in lines).split())
+    assert "highest 0.4" in text and "0.4, mean of 50 games at 1:05, best game 0.4" in text
+
+
 def test_everything_is_there_at_80_columns():
     state = state_of(TRAIN, evaluation(60.25, 900), evaluation(55.5), LOST)
     lines = drawn(state, 300.0, (80, 40))

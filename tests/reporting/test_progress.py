@@ -101,6 +101,25 @@ def test_an_evaluation_that_was_cut_off_is_said_to_be_and_is_not_the_best():
     assert evaluation_line(cut).endswith("at 1:05, 3 left out, as they did not end in time")
 
 
+def test_a_resume_takes_evaluations_back_and_with_them_the_best_one():
+    state = RunState(TrainConfig(algorithm=BA3CConfig()))
+    early, late = evaluation(5.0, wall_seconds=65.0), evaluation(9.0, wall_seconds=130.0)
+    resumed = {"kind": "event", "name": "resumed", "text": "from update 3"}
+    for record in (early, late):
+        state.add(record, 0.0)
+    assert state.best == state.evaluation == late
+    state.add(resumed | {"wall_seconds": 100.0}, 5.0)
+    assert state.best == state.evaluation == early and state.evaluations == [(65.0, 5.0)]
+    state.add(resumed | {"wall_seconds": 10.0}, 6.0)
+    assert state.best == state.evaluation == {} and not state.evaluations
+
+
+@pytest.mark.parametrize(("scores", "text"), [((0.4, 0.4), "0.4, max 0.4"), ((-150.0, -0.3), "-150.0, max -0.3")])
+def test_the_best_of_scores_that_are_not_whole_is_told_like_their_mean(scores, text):
+    mean, best = scores
+    assert evaluation_line(evaluation(mean) | {"maximum": best}).startswith(f"evaluation: mean {text} over 50 games")
+
+
 def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
     console, file = recorded(terminal=False)
     clock = Clock()
@@ -171,6 +190,17 @@ def test_a_resumed_run_counts_the_time_of_this_command():
     state.add({"kind": "event", "name": "resumed", "text": "from update 3", "wall_seconds": 600.0}, 5.0)
     state.add(TRAIN | {"wall_seconds": 605.0}, 10.0)
     assert state.trained_seconds(10.0) == 5.0
+
+
+def test_the_steps_of_earlier_parts_took_no_time_of_this_command():
+    """Nine million steps in two seconds would leave the last million a fifth of a second."""
+    state = RunState(TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": 0.0, "agent_steps": 10_000_000}))
+    now = {"phase": "training", "agent_steps": 9_000_000}
+    state.add(TRAIN | now | {"wall_seconds": 600.0}, 610.0)
+    assert state.training_left(610.0) == pytest.approx(600.0 / 9)
+    state.add({"kind": "event", "name": "resumed", "text": "from update 3", "wall_seconds": 600.0}, 620.0)
+    state.add(TRAIN | now | {"wall_seconds": 602.0}, 630.0)
+    assert state.trained_seconds(630.0) == 2.0 and state.training_left(630.0) is None
 
 
 def test_a_run_that_is_started_again_counts_the_time_of_this_command_before_that_too():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl import checkpoint
+from ddrl import checkpoint, plugins, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.launch.local import summarise
@@ -77,6 +77,19 @@ def test_without_evaluations_the_training_score_counts(tmp_path):
     assert "score 7.2, mean of the last 12 training episodes" in text and "random play" not in text
 
 
+def test_the_best_training_score_is_of_as_many_episodes_as_it_looks_back_on(tmp_path):
+    """The first line has the mean of one game, which was lucky."""
+    writer = MetricsWriter(tmp_path)
+    for seconds, episodes, score in ((5.0, 1, 90.0), (60.0, 120, 20.0), (70.0, 140, 10.0)):
+        now = {"wall_seconds": seconds, "update": int(seconds), "episodes": episodes, "online_score_mean": score}
+        writer.write(TRAIN | now)
+    writer.write(evaluation(0.4, wall_seconds=70.0) | {"maximum": 0.4})
+    writer.close()
+    text = flat(summarised(tmp_path))
+    assert "in training from 90.0 to 10.0, at best 20.0 (mean of the last 100 training episodes)" in text
+    assert "score 0.4, mean of 50 evaluation games, best 0.4 " in text
+
+
 def test_where_time_cut_the_last_evaluation_off_the_training_score_counts(tmp_path):
     """Those before it are of a younger agent: they are told with their time."""
     write(tmp_path, (0.5, 400), (20.0, 1234))
@@ -92,6 +105,15 @@ def test_where_time_cut_the_last_evaluation_off_the_training_score_counts(tmp_pa
         "not counted: 1 evaluation cut off by time",
     ):
         assert part in text, (part, text)
+
+
+def test_counts_are_those_of_the_end_and_the_rate_is_that_of_training(tmp_path):
+    """The last line of training is seconds older."""
+    write(tmp_path, (2.0, 400), (20.0, 1234))
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished", "update": 1250, "agent_steps": 61_000})
+    assert "61,000 agent steps, 1,250 updates in 3:20, 300 agent steps/s" in flat(summarised(tmp_path))
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "failed", "update": "many"})
+    assert "60,000 agent steps, 1,234 updates in 3:20, 300 agent steps/s" in flat(summarised(tmp_path))
 
 
 def test_a_run_that_did_nothing(tmp_path):
@@ -114,6 +136,12 @@ def test_beside_random_play_and_people(score, verdict):
 @pytest.mark.parametrize("game", ["breakout", "Breakout", "ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
 def test_a_game_has_its_scores_however_it_is_written(game):
     assert reference_of(game) == (1.7, 30.5)
+
+
+def test_an_environment_of_a_plugin_has_no_scores_of_the_atari_game_of_that_name():
+    assert reference_of("pong") is not None
+    plugins.register_environment("pong", lambda: None)
+    assert reference_of("pong") is None
 
 
 def test_every_row_of_the_table_is_an_atari_game_and_others_have_no_scores():

@@ -11,7 +11,7 @@ from cluster.roles import Sizes, assign_roles
 from ddrl import checkpoint as checkpoints
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import Checkpoint
-from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, TrainConfig
+from ddrl.config import EvaluationConfig, ExchangeConfig, OptimizerConfig, RunConfig, SamplingConfig, TrainConfig
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Blob
@@ -60,11 +60,13 @@ class Play:
         run=None,
         evaluation=None,
         exchange=None,
+        sampling=None,
         version=0,
         resumed=False,
         algorithm=None,
         agent_steps=0,
         counters=None,
+        evaluates_only=False,
     ):
         self.now = 100.0
         clock = types.SimpleNamespace(monotonic=lambda: self.now)
@@ -72,9 +74,10 @@ class Play:
         monkeypatch.setattr(budget, "time", clock)
         config = TrainConfig(
             algorithm=algorithm or BA3CConfig(),
-            run=RunConfig(minutes=0.0, checkpoint_every_minutes=1e6, **(run or {})),
+            run=RunConfig(**{"minutes": 0.0, "checkpoint_every_minutes": 1e6} | (run or {})),
             evaluation=EvaluationConfig(eval_every_updates=10, eval_time_share=1.0, **(evaluation or {})),
             exchange=ExchangeConfig(workers=2, parameter_servers=2, **(exchange or {})),
+            sampling=SamplingConfig(**(sampling or {})),
             optimizer=OptimizerConfig(learning_rate=0.5),
         )
         self.run_dir, self.sent = run_dir, Sent()
@@ -92,7 +95,7 @@ class Play:
             counters=counters or {},
             worker_states={1: {"draws": np.arange(3)}},
         )
-        self.chief = ChiefRole(JobContext(config, run_dir, layout), self.sent, start, resumed)
+        self.chief = ChiefRole(JobContext(config, run_dir, layout, evaluates_only), self.sent, start, resumed)
 
     def have(self, members=0b11, refused=0, value=float("nan"), flags=Flag.NONE, shards=(0, 1)):
         """The servers report; returns the flags of the COMMIT that follows, or None."""

@@ -14,7 +14,7 @@ from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, PeerLost
 from ddrl.job.role import Topic
 from ddrl.reporting.metrics import read_metrics
-from ddrl.reporting.rank_metrics import AHEAD, RankMetrics
+from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import checkpoint_saver
 from ddrl.roles.chief import ChiefRole, Phase
 from tests.roles.chief_play import SIZE, Sent
@@ -47,12 +47,39 @@ def test_a_checkpoint_counts_no_step_that_a_resume_acts_again(play):
     assert job.have() == Flag.CHECKPOINT
     worker = RankMetrics("worker", 1)
     worker.count("agent_steps", 640)
-    worker.count(AHEAD, 64)
+    worker.count("agent_steps", 64, ahead=True)
     job.chief.handle(Blob(1, Topic.REPORT, json.dumps(worker.report()).encode()))
     job.everything()
     saved = checkpoints.load_latest(job.run_dir)
     assert saved.agent_steps == saved.counters["metrics"]["totals"]["agent_steps"] == 640
     assert job.chief.collector.agent_steps == saved.counters["acted_agent_steps"] == 704
+
+
+def test_a_checkpoint_counts_nothing_that_came_after_the_state_of_its_worker(play):
+    """A quorum goes on without a worker whose state is late."""
+    job, workers = play(run={"checkpoint_every_updates": 1}), [RankMetrics("worker", worker) for worker in (0, 1)]
+
+    def report(worker, steps):
+        workers[worker].count("agent_steps", steps)
+        workers[worker].episode(float(steps), steps)
+        job.chief.handle(Blob(worker, Topic.REPORT, json.dumps(workers[worker].report()).encode()))
+
+    assert job.have() == Flag.CHECKPOINT
+    job.snapshots()
+    report(0, 100)
+    job.state(0)
+    report(0, 30)
+    report(1, 50)
+    job.state(1)
+    job.chief.advance()
+    saved = checkpoints.load_latest(job.run_dir)
+    assert saved.agent_steps == saved.counters["metrics"]["totals"]["agent_steps"] == 150
+    assert saved.counters["metrics"]["episodes"] == len(saved.counters["metrics"]["scores"]) == 2
+    assert job.chief.collector.agent_steps == saved.counters["acted_agent_steps"] == 180
+    assert job.have() == Flag.CHECKPOINT
+    job.everything()
+    saved = checkpoints.load_latest(job.run_dir)
+    assert (saved.version, saved.agent_steps, saved.counters["metrics"]["episodes"]) == (2, 180, 3)
 
 
 def test_a_worker_whose_state_does_not_come_does_not_hold_a_checkpoint_up_for_ever(play):
@@ -90,6 +117,18 @@ def test_a_checkpoint_without_a_shard_fails_and_training_goes_on(play):
     job.chief.advance()
     assert job.files() == [] and len(job.events("checkpoint_failed")) == 1
     assert job.have() == Flag.CHECKPOINT
+
+
+def test_a_checkpoint_that_resets_games_is_not_put_off(play):
+    """How long the parts of the one before take would decide which update resets games."""
+    synchronized = {"schedule": "synchronized", "simulators": 4}
+    job = play(run={"checkpoint_every_updates": 1, "reset_at_checkpoint": True}, sampling=synchronized)
+    assert job.have() == Flag.CHECKPOINT
+    assert job.have() is None, "an update was made without its checkpoint"
+    job.everything()
+    job.chief.advance()
+    assert job.commit() == Flag.CHECKPOINT
+    assert job.files() == ["update-000000001.npz"] and job.chief.coordinator.version == 2
 
 
 class FullDisk:

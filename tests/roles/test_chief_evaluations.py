@@ -290,6 +290,43 @@ def test_a_budget_that_was_used_up_by_steps_ahead_of_the_last_checkpoint_is_used
     assert (result["update"], result["agent_steps"]) == (2, 640) and job.files() == []
 
 
+@pytest.mark.parametrize("updates", ["synchronous", "asynchronous"])
+def test_a_run_whose_minutes_are_used_up_only_evaluates_where_that_is_all_that_it_lacks(play, updates):
+    options = {"run": {"minutes": 10.0}, "exchange": {"updates": updates}, "evaluates_only": True}
+    job = play(version=2, resumed=True, agent_steps=640, counters=ACTED, **options)
+    job.chief.advance()
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
+    assert job.files() == [] and job.chief._trained_seconds == 600.0
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["update"], result["agent_steps"]) == ("finished", 2, 640)
+    assert result["message"] == "the budget of 10 minutes is used up" and "unevaluated" not in result
+
+
+def test_a_request_to_stop_before_all_else_leaves_the_final_evaluation_alone_to_be_made(play):
+    """Where it counted as one in training, the next start would train for all minutes once more."""
+    job = play(version=2, resumed=True, run={"minutes": 10.0}, agent_steps=640, counters=ACTED, evaluates_only=True)
+    job.ask_to_stop()
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
+    request, end = (json.loads(blob.data) for blob in job.sent.take(Topic.EVALUATE))
+    assert end == {"end": True}
+    played = {"mean": 3.0, "maximum": 9.0, "games": 31, "of_games": 50, "unfinished": 0, "timed_out": 19}
+    content = request | played | {"seconds": 31.0, "stamp": {}}
+    job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["unevaluated"], result["update"]) == ("finished", True, 2)
+
+
+@pytest.mark.parametrize("lacks, trained", [(False, 5000.0), (True, 0.0)])
+def test_minutes_count_from_now_where_more_is_lacking_than_the_final_evaluation(play, lacks, trained):
+    """As after an evaluation, or from an older checkpoint than the last one, which was damaged."""
+    counters = ACTED | {"trained_seconds": trained}
+    job = play(version=2, resumed=True, run={"minutes": 10.0}, counters=counters, evaluates_only=lacks)
+    assert job.have() == Flag.NONE and job.chief.coordinator.version == 3
+
+
 def test_a_run_with_a_larger_budget_trains_on(play):
     job = play(version=2, resumed=True, run={"agent_steps": 641}, agent_steps=640, counters=ACTED)
     assert job.have() == Flag.NONE and job.chief.coordinator.version == 3

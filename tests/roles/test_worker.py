@@ -9,19 +9,23 @@ import types
 import numpy as np
 import pytest
 
+from cluster.roles import Sizes, assign_roles
 from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.exchange.messages import Flag
+from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Blob
+from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import Topic
-from ddrl.npz import encode_arrays
+from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import worker
 from ddrl.roles.checkpoint_assembly import AT_THE_END
 from ddrl.roles.worker import Trainer, WorkerRole
 from ddrl.types import Machine, Snapshot
+from tests.roles.chief_play import Sent
+from tests.test_combinations import config_of
 
 
 @pytest.fixture
@@ -194,6 +198,45 @@ def test_with_asynchronous_updates_the_state_is_saved_with_the_next_parameters(d
     role.client.flags = Flag.NONE
     role._on_snapshot(Snapshot(6, 8, np.zeros(1, np.float32)))
     assert names == saved, "it was saved twice"
+
+
+class Fresh:
+    """A schedule that has nothing but what it is given."""
+
+    def __init__(self):
+        self.state = {"draws": np.zeros(2, np.int64)}
+
+    def set_state(self, state, reset_seed):
+        self.state = state
+
+    def get_state(self):
+        return self.state
+
+    def next_batch(self, wait_for_snapshot):
+        return None
+
+    def update(self, snapshot):
+        pass
+
+    def stop(self):
+        pass
+
+
+def test_a_run_that_ends_before_a_worker_has_begun_keeps_its_state(tmp_path):
+    """Parameters are looked for more often than blobs, and a worker that comes late finds all of them at once."""
+    config = config_of("ba3c", "smoke", workers=2, exchange="parameter_server", parameter_servers=1)
+    layout = JobLayout.from_assignments(assign_roles(Sizes(2, 1, evaluator=False)))
+    network, sent, metrics = types.SimpleNamespace(size=3, parameter_shapes=()), Sent(), RankMetrics("worker", 1)
+    role = WorkerRole(JobContext(config, tmp_path, layout), sent, 1, network, Fresh(), None, metrics, lambda: None)
+    for flags in (Flag.NONE, Flag.STOP | Flag.CHECKPOINT):
+        header = Header(Kind.PARAMETERS, step=7, version=5, flags=flags)
+        role.handle(Message(layout.servers[0], header, np.zeros(3, np.float32)))
+    assert sent.take(Topic.STATE) == [], "a state that is none replaces the one of the checkpoint before"
+    setup = {"draws": np.full(2, 9), "version": np.int64(5), "agent_steps": np.int64(0)}
+    role.handle(Blob(layout.chief, Topic.SETUP, encode_arrays(setup)))
+    (blob,) = sent.take(Topic.STATE)
+    state = decode_arrays(blob.data)
+    assert state["draws"].tolist() == [9, 9] and int(state["of"]) == 7
 
 
 def test_every_step_has_random_numbers_of_its_own():

@@ -67,9 +67,9 @@ def policy(parameters, observations):
     return np.stack([np.sin(value), parameters[1] * np.cos(value)], axis=1).astype(np.float32), value
 
 
-def agent_steps(schedule, before=0):
-    """Those that a checkpoint has of a schedule now, after `before` of the part of the run before."""
-    collector = Collector(state={"totals": {"agent_steps": before}})
+def counted(schedule, before=None):
+    """What a checkpoint has counted of a schedule now, after `before` of the part of the run before."""
+    collector = Collector(state=before)
     for actor in schedule.actor_threads.actors:
         collector.add(actor.metrics.report())
-    return collector.state()["totals"]["agent_steps"]
+    return collector.state()

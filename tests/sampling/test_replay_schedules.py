@@ -11,7 +11,7 @@ import pytest
 from ddrl.ops.draws import epsilon_greedy
 from ddrl.sampling.replay_schedules import Concurrent, Standard
 from ddrl.types import Snapshot
-from tests.sampling.counting import agent_steps, policy
+from tests.sampling.counting import counted, policy
 from tests.sampling.replaying import (
     MINIMUM,
     PERIODS,
@@ -223,18 +223,22 @@ def test_resume_equals_uninterrupted(kind, at, options, tmp_path):
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("at", [1, 13, 20])
 def test_a_resume_counts_no_agent_step_twice(kind, groups, at, tmp_path):
-    """It acts those again that were acted since the period began."""
+    """It acts those again that were acted since the period began; nor does it count their frames and episodes twice."""
     whole = trained(kind, 34, groups=groups)
     first = Training(make_schedule(kind, tmp_path, groups=groups)).run(at)
     state = {name: array.copy() for name, array in first.schedule.get_state().items()}
     first.schedule.actor_threads.wait()
-    before = agent_steps(first.schedule)
+    before = counted(first.schedule)
     first.schedule.stop()
     resumed = Training(make_schedule(kind, tmp_path, groups=groups), first.parameters, at)
     resumed.schedule.set_state(state, reset_seed=1)
     resumed.run(34 - at)
     resumed.schedule.stop()
-    assert agent_steps(resumed.schedule, before) == agent_steps(whole.schedule) > before
+    after, expected = counted(resumed.schedule, before), counted(whole.schedule)
+    for name in ("agent_steps", "frames"):
+        assert after["totals"][name] == expected["totals"][name] > before["totals"][name]
+    assert after["episodes"] == expected["episodes"] > before["episodes"]
+    assert groups > 1 or after["scores"] == expected["scores"]
 
 
 @KINDS

@@ -11,7 +11,7 @@ from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.rollout_schedules import DoubleBuffered, SynchronizedRollouts
 from ddrl.types import Snapshot
-from tests.sampling.counting import agent_steps
+from tests.sampling.counting import counted
 from tests.sampling.test_rollouts import SIZE, make_actor, rollout
 
 STEPS = 4
@@ -228,17 +228,20 @@ def test_resume_equals_uninterrupted(kind, at):
 @pytest.mark.parametrize("kind", [SynchronizedRollouts, DoubleBuffered])
 @pytest.mark.parametrize("at", [1, 6, 8])
 def test_a_resume_counts_no_agent_step_twice(kind, at):
-    """It fills the storage again that was being filled."""
+    """It fills the storage again that was being filled; nor does it count its frames and episodes twice."""
     settings = {"epochs": 2, "batch": 2 * SIZE}
     whole = Training(make_schedule(kind, **settings)).run(16)
     first = Training(make_schedule(kind, **settings)).run(at)
     state = {name: array.copy() for name, array in first.schedule.get_state().items()}
     first.schedule.actor_threads.wait()
-    before = agent_steps(first.schedule)
+    before = counted(first.schedule)
     resumed = Training(make_schedule(kind, **settings), first.parameters, at)
     resumed.schedule.set_state(state, reset_seed=1)
     resumed.run(16 - at)
-    assert agent_steps(resumed.schedule, before) == agent_steps(whole.schedule) > before
+    after, expected = counted(resumed.schedule, before), counted(whole.schedule)
+    for name in ("agent_steps", "frames"):
+        assert after["totals"][name] == expected["totals"][name] > before["totals"][name]
+    assert after["episodes"] == expected["episodes"] > before["episodes"]
     for training in (whole, first, resumed):
         training.schedule.stop()
 

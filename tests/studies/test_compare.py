@@ -101,6 +101,42 @@ def test_the_score_is_of_evaluations_where_all_have_one(tmp_path):
     assert compare.score_of(compare.read_runs([one, write(tmp_path / "three", 1.0)]), "auto") == ONLINE
 
 
+def append(run: str, record: dict) -> None:
+    with (Path(run) / rundir.METRICS).open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def test_an_evaluation_of_older_parameters_does_not_say_how_far_a_run_is(tmp_path):
+    run = write(tmp_path / "run", 1.0)
+    of_then = {"wall_seconds": 20.0, "agent_steps": 2000, "version": 200}
+    append(run, {"kind": "evaluation", **of_then, "mean": 1.0, "maximum": 1.0, "games": 5, "protocol": "made up"})
+    (row,) = compare.runs_table(compare.read_runs([run]), ONLINE).rows
+    assert row[4:6] == [4000, 400]
+
+
+def test_one_lucky_game_at_the_beginning_is_not_the_best_mean_of_100(tmp_path):
+    run = write(tmp_path / "run", 1.0)
+    metrics = Path(run) / rundir.METRICS
+    lucky = {"wall_seconds": 0.5, "agent_steps": 50, "update": 5, "online_score_mean": 1000.0, "episodes": 1}
+    metrics.write_text(json.dumps({"kind": "train", **lucky}) + "\n" + metrics.read_text())
+    assert text(compare.groups_table(compare.read_runs([run]), ONLINE).rows[0][4]) == "40.0"
+
+
+def test_a_curve_tells_how_many_runs_it_is_of(tmp_path):
+    paths = many(tmp_path, 6)
+    (Path(paths[0]) / rundir.METRICS).unlink()
+    assert compare.panels_of(compare.read_runs(paths), ONLINE)[0].curves[0].label == "ppo (5 runs)"
+
+
+def test_the_caption_says_how_evaluation_games_are_played(tmp_path, capsys):
+    one = write(tmp_path / "one", 1.0, "--eval-epsilon", "0.05", evaluated=True)
+    two = write(tmp_path / "two", 1.0, evaluated=True)
+    for runs, games in (([one], "games of epsilon 0.05"), ([one, two], "games of epsilons up to 0.05")):
+        assert cli.main(["compare", *runs, "--output", str(tmp_path / str(len(runs)))]) == 0
+        page = (tmp_path / str(len(runs)) / compare.PAGE).read_text()
+        assert f"{games} with frozen parameters" in page and "greedy games" not in page
+
+
 def test_the_page_and_the_figure(tmp_path, capsys):
     paths = [*many(tmp_path / "<a>", 5), *many(tmp_path / "b", 2, "--adam-epsilon", "1e-3")]
     paths.append(write(tmp_path / "c", 1.0, "--game", "CartPole-v1", "--network", "mlp", ended=False))

@@ -5,16 +5,20 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import math
+import os
+import re
 
 import pytest
 
+from ddrl import rundir
 from ddrl.commands import study as command
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import read_metrics
-from ddrl.studies import data, plan
+from ddrl.studies import data, plan, provenance
 from ddrl.studies.collect import CURVES, RUNS, TABLE, collect
 from ddrl.studies.measures import ONLINE
-from ddrl.studies.points import State, note_failure
+from ddrl.studies.points import State, note_failure, outcome_of
 from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, FakeSettings, Runner, study, write_run
 
@@ -45,6 +49,26 @@ def test_the_report_from_the_data_is_that_of_the_runs(measured, tmp_path, monkey
     data.pack(plan.load(again, fake.name), tmp_path / "second")
     for name in (plan.PLAN, data.ENDS, data.RECORDS):
         assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "packed" / name).read_bytes(), name
+
+
+def test_a_report_from_data_tells_when_the_runs_ended_not_when_they_were_unpacked(measured, tmp_path):
+    _, made = measured
+    for point in made.points[:2]:
+        os.utime(made.path(point) / rundir.RESULT, (1_700_000_000.5, 1_700_000_000.5))
+    data.pack(made, tmp_path / "packed")
+    data.unpack(tmp_path / "packed", tmp_path / "again")
+    paths = [tmp_path / "again" / "points" / point.name for point in made.points[:2]]
+    outcomes = [outcome_of(point, path) for point, path in zip(made.points, paths)]
+    day = "2023-11-14 22:13 UTC"
+    assert provenance.ended(outcomes) == f"points that ended from {day} to {day}"
+    ends = json.loads(gzip.decompress((tmp_path / "packed" / data.ENDS).read_bytes()))
+    for end in ends.values():
+        del end["ended"]  # as an earlier version packed them
+    (tmp_path / "packed" / data.ENDS).write_bytes(gzip.compress(json.dumps(ends).encode()))
+    data.unpack(tmp_path / "packed", tmp_path / "earlier")
+    paths = [tmp_path / "earlier" / "points" / point.name for point in made.points[:2]]
+    outcomes = [outcome_of(point, path) for point, path in zip(made.points, paths)]
+    assert provenance.ended(outcomes) == "points of unknown age"
 
 
 def test_numbers_have_the_digits_of_a_float32(measured, tmp_path):
@@ -130,3 +154,58 @@ def test_what_cannot_be_is_refused(measured, tmp_path):
     empty = made._replace(points=made.points[2:])
     with pytest.raises(UsageError, match="no point of .* has finished"):
         data.pack(empty, tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda ends, end: ends.update({"../../owned": end}), "names no point with '../../owned'"),
+        (lambda ends, end: ends.update({"..": end}), "names no point with '..'"),
+        (lambda ends, end: end["files"].update({"../../../owned": {}}), "'../../../owned' is no file that --pack"),
+        (lambda ends, end: end["texts"].update({"../../../owned": "x"}), "'../../../owned' is no file that --pack"),
+        (lambda ends, end: end["texts"].update({".profile": "x"}), "'.profile' is no file that --pack"),
+        (lambda ends, end: end.pop("files"), "'files'"),
+        (lambda ends, end: end.update(texts=[]), "the files of size1-seed1 are damaged"),
+        (lambda ends, end: end["files"].update({"result.json": []}), "a file of size1-seed1 is damaged"),
+        (lambda ends, end: end["files"].update({"result.json": {"score": math.inf}}), "Out of range float"),
+    ],
+)
+def test_packed_data_of_somebody_else_become_files_of_runs_alone(measured, tmp_path, change, message):
+    _, made = measured
+    data.pack(made, tmp_path / "packed")
+    path = tmp_path / "packed" / data.ENDS
+    ends = json.loads(gzip.decompress(path.read_bytes()))
+    change(ends, ends[made.points[0].name])
+    path.write_bytes(gzip.compress(json.dumps(ends).encode()))
+    with pytest.raises(UsageError, match=re.escape(message)) as refused:
+        data.unpack(tmp_path / "packed", tmp_path / "a" / "new")
+    assert "\n" not in str(refused.value) and not (tmp_path / "a").exists()
+    assert not list(tmp_path.glob("**/owned"))
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        (data.RECORDS, gzip.compress(b"x" * 99)[:10] + b"\xff" * 20, "Error -3 while decompressing"),
+        (data.RECORDS, gzip.compress(b"point,kind\nsize1-seed1,train,1\n"), "JSON object must be str"),
+        (data.RECORDS, gzip.compress(b"point,kind\nsize1-seed1," + b"x" * 200_000), "field larger than field limit"),
+        (plan.PLAN, b"{", "no packed study that can be read"),
+    ],
+)
+def test_damaged_packed_data_are_one_line_and_leave_nothing(measured, tmp_path, name, content, message):
+    _, made = measured
+    data.pack(made, tmp_path / "packed")
+    (tmp_path / "packed" / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message) as refused:
+        data.unpack(tmp_path / "packed", tmp_path / "new")
+    assert "\n" not in str(refused.value) and not (tmp_path / "new").exists()
+
+
+def test_a_plan_whose_points_would_be_elsewhere_is_refused(measured):
+    fake, made = measured
+    whole = json.loads((made.directory / plan.PLAN).read_text())
+    del whole["sha256"]  # as of a study that somebody else has made
+    for points in ([{**whole["points"][0], "name": "../../owned"}], [{}], None):
+        (made.directory / plan.PLAN).write_text(json.dumps(whole | {"points": points}))
+        with pytest.raises(UsageError, match="study.json is malformed .*: choose another --dir"):
+            plan.load(made.directory, fake.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddrl.studies.collect import runs_table
 from ddrl.studies.measures import (
     AGENT_STEPS,
     EVALUATION,
@@ -102,6 +103,13 @@ def test_agent_steps_to_an_online_score(reached, text):
         runs.append(support.outcome({"seed": steps}, [early, *later]))
     found = steps_to(runs, ONLINE, 0.5)
     assert (found if isinstance(found, str) else f"{found.mean:,.0f}") == text
+
+
+def test_the_agent_steps_of_a_run_are_not_those_of_its_last_evaluation():
+    """Whose parameters are older, where it was still playing when the run went on."""
+    older = {"kind": "evaluation", EVALUATION: 1.0, "games": 5, "wall_seconds": 6.0, "agent_steps": 600}
+    runs = runs_table(support.FakeSettings(), [support.outcome({"size": 1}, [train(6, 600), train(10, 1000), older])])
+    assert dict(zip(runs.columns, runs.rows[0]))["agent steps"] == 1000
 
 
 def test_the_rate_leaves_out_the_warm_up_and_the_end():

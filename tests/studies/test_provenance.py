@@ -187,15 +187,16 @@ def test_points_of_different_machines_are_told(tmp_path):
     assert line.startswith("careful: points of different machines") and "AMD EPYC, 2 cores (0, 1); Intel Xeon" in line
 
 
-def test_a_last_score_that_is_of_an_earlier_evaluation_is_told(tmp_path):
+def test_a_last_score_that_is_of_an_earlier_evaluation_or_missing_is_told(tmp_path):
     whole = {"kind": "evaluation", "mean": 1.0, "games": 20, "of_games": 20, "timed_out": 0, "wall_seconds": 1.0}
     cut = whole | {"games": 7, "timed_out": 13, "wall_seconds": 2.0}
     runs = {"a": [whole], "b": [whole, cut], "c": [cut], "d": [cut, whole]}
     outcomes = [outcome({"n": name}, records, None, tmp_path / name) for name, records in runs.items()]
-    (line,) = comparable.warnings(outcomes)
-    assert line == (
-        "careful: the last evaluation had no time for all games, so that an earlier one gives the last score: b"
-    )
+    assert comparable.warnings(outcomes) == [
+        "careful: the last evaluation had no time for all games, so that an earlier one gives the last score: b",
+        "careful: no evaluation had time for all games, so that these runs have no last evaluation score: c",
+    ]
+    assert comparable.warnings(outcomes[:1]) == []
 
 
 def test_versions_of_the_rivals_environment_are_compared_with_each_other_alone(tmp_path):

@@ -233,6 +233,24 @@ def test_a_rival_that_ends_without_a_result_is_told_of(tmp_path, program, error,
     assert not (tmp_path / "run" / rundir.RESULT).exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("say(kind='train', wall_seconds=0.5)", "the rival was ended: cannot write metrics: No space left"),
+        ("print('RECORD {', flush=True)", "the rival was ended: JSONDecodeError: Expecting property name"),
+        ("print('RECORD 1', flush=True)", "the rival was ended: TypeError"),
+    ],
+)
+def test_a_rival_whose_records_cannot_be_kept_is_ended_and_not_waited_for(tmp_path, monkeypatch, line, message):
+    def full(writer, record):
+        raise UsageError("cannot write metrics: No space left on device")
+
+    monkeypatch.setattr(rival.MetricsWriter, "write", full)
+    with pytest.raises(RuntimeError, match=message):
+        rival.run_rival(peer_python(tmp_path, f"{SAYS}{line}\ntime.sleep(60)\n"), [], tmp_path / "run")
+    assert not (tmp_path / "run" / rundir.RESULT).exists()
+
+
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_rival_is_asked_to_save_and_killed_where_it_does_not(tmp_path, monkeypatch, stubborn):
     monkeypatch.setattr(rival, "END_SECONDS", 1.0)

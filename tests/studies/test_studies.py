@@ -303,6 +303,20 @@ def test_scores_use_the_time_of_the_method_that_ends_first():
 
 
 @pytest.mark.parametrize(
+    "options, games",
+    [
+        ("--eval-epsilon 0", "greedy games"),
+        ("--eval-epsilon 0.02", "games of epsilon 0.02"),
+        ("--eval-epsilon 0 --eval-actions drawn", "games with drawn actions"),
+    ],
+)
+def test_a_caption_says_how_evaluation_games_are_played(options, games):
+    chosen = settings(hts.HTS, parts=("scores",), algorithms=("a2c",), train_options=options)
+    caption = hts.HTS.report(chosen, finished(hts.HTS, chosen, lambda p: (lines(), {}))).caption
+    assert f"evaluation score: {games} with frozen parameters" in caption
+
+
+@pytest.mark.parametrize(
     "study, changes, message",
     [
         (hts.HTS, {"parts": ("nix",)}, "--parts nix: choose from"),

@@ -18,7 +18,7 @@ from ddrl import cli, options, rundir
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.site import VARIABLE
 from ddrl.studies.points import state_of
-from ddrl.tuning import engine, report
+from ddrl.tuning import engine, journal, report
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import JOURNAL, open_study
 
@@ -146,6 +146,20 @@ def test_a_trial_that_another_process_runs_is_left_alone(fake, tmp_path):
         assert states(tmp_path) == ["COMPLETE", "RUNNING"]
     assert tune(tmp_path, "--task", "7") == 0
     assert states(tmp_path) == ["COMPLETE", "COMPLETE"]
+
+
+def test_a_process_that_stands_still_while_it_takes_a_trial_is_not_waited_for_for_ever(
+    fake, tmp_path, capsys, monkeypatch
+):
+    assert begin(tmp_path, "--trials", "1") == 0
+    monkeypatch.setattr(journal, "WAIT_SECONDS", 0.2)
+    capsys.readouterr()
+    with engine.locked(plans.load(tmp_path), "ask") as had:
+        assert had
+        assert tune(tmp_path, "--trials", "2") == 2
+    error = capsys.readouterr().err
+    assert "claims/ask: another process has held this lock for 0.2 s" in error and error.count("\n") == 1
+    assert tune(tmp_path) == 0 and states(tmp_path) == ["COMPLETE"] * 2
 
 
 def test_failed_trials_are_told_and_count(fake, tmp_path, capsys):

@@ -7,6 +7,7 @@ chief's process, creates the store and answers for it: SNAPSHOT and PUBLISHED co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -108,7 +109,9 @@ class StoreServer(Server):
         setup = self._setup
         local_steps = setup.config.local_steps
         self.learner = make_learner(store, setup.optimizer, local_steps, setup.groups, setup.statistics)
-        self.step, self.learning_rate, self.loaded = header.step, header.value, True
+        self.step, self.loaded = header.step, True
+        if math.isnan(self.learning_rate):  # else an order that overtook the LOAD has brought a newer one
+            self.learning_rate = header.value
         self._named = self.main
         self._remove_name()
         others = [Message(process, header) for process in self.others] if self.main else []

@@ -80,6 +80,7 @@ class ServerShard(Server):
         self._average: tuple[int, np.ndarray, float] | None = None  # members, their average, its squared norm
         self._sum = np.empty(size if needs_norm else 0, np.float32)
         self._published = Published(index)
+        self._early: list[Header] = []  # orders that overtook the LOAD, whose payload takes longer
 
     @property
     def held(self) -> int:
@@ -153,7 +154,9 @@ class ServerShard(Server):
         self.learning_rate = self._next_rate = header.value
         self.loaded = True
         published = self._published.add(self.version, self.version, self.parameters)
-        return self._parameters_to(self.workers, Flag.NONE, members=0) + published
+        messages = self._parameters_to(self.workers, Flag.NONE, members=0) + published
+        early, self._early = self._early, []
+        return messages + [answer for order in early for answer in self._on_commit(order)]
 
     def _on_gradient(self, header: Header, payload: np.ndarray) -> list[Message]:
         if self.asynchronous:
@@ -195,6 +198,9 @@ class ServerShard(Server):
         return [self._held[worker][1] for worker in from_bitmap(members)]
 
     def _on_commit(self, header: Header) -> list[Message]:
+        if not self.loaded:  # there is nothing to save, to publish, or to end with yet
+            self._early.append(header)
+            return []
         self.learning_rate = header.value
         if header.flags & Flag.COMMAND:
             return self._command(header)

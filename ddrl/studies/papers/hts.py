@@ -15,9 +15,9 @@ from ddrl.studies.curves import SECONDS, STEPS, interval_curve, learning_panel, 
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.measures import (
-    CAPTIONS,
     EVALUATION,
     Measure,
+    caption_of,
     count,
     evaluations,
     final,
@@ -198,7 +198,8 @@ class HtsSettings(BudgetSettings):
         measured = [part for part in self.parts if having(outcomes, part=part)]
         report_of = dict(zip(PARTS, (self._speed_up, self._alpha, self._predictors, self._scores)))
         parts = [report_of[part](having(outcomes, part=part)) for part in measured]
-        scores = f"{CAPTIONS[EVALUATION]}; " if having(outcomes, part="scores") else ""
+        scored = having(outcomes, part="scores")
+        scores = f"{caption_of(EVALUATION, scored)}; " if scored else ""
         return Report(
             heading="HTS-RL and its synchronous algorithms",
             caption=f"{scores}speed: agent steps/s after {self.warm_up_seconds:g} s; {spread_text(outcomes)}",

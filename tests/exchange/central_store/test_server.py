@@ -188,6 +188,18 @@ def test_stop_may_come_before_the_parameters(tmp_path):
     door.close()
 
 
+def test_a_rate_that_comes_before_the_parameters_is_kept(tmp_path):
+    """The others do not wait for a worker that comes late, and the chief tells of each rate only once."""
+    theta, _ = problem(SIZE, 1)
+    main, late = make_door(tmp_path, 0), make_door(tmp_path, 1)
+    main.handle(CHIEF, Header(Kind.LOAD, value=RATE), np.concatenate([theta, theta, theta]))
+    assert late.handle(CHIEF, Header(Kind.COMMIT, flags=Flag.COMMAND, value=2 * RATE), None) == []
+    late.handle(CHIEF, Header(Kind.LOAD, value=RATE), None)
+    assert main.learning_rate == RATE and late.learning_rate == 2 * RATE
+    for door in (late, main):
+        door.close()
+
+
 def test_networks_of_two_sizes_are_refused(tmp_path):
     theta, _ = problem(SIZE, 1)
     doors = [make_door(tmp_path, w, size=size) for w, size in enumerate((SIZE, SIZE + 1))]

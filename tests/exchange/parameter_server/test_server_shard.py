@@ -25,6 +25,23 @@ def give(shard, worker, value, step=0, version=0, flags=Flag.FINITE):
     return shard.handle(WORKERS[worker], header, np.full(1, value, np.float32))
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_order_that_overtakes_the_load_is_carried_out_after_it(asynchronous):
+    """It has no payload, and so comes first over a network; what is saved before the load are zeros."""
+    shard = ServerShard(0, 1, PlainSgd(), WORKERS, CHIEF, asynchronous=asynchronous)
+    flags = Flag.COMMAND | Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
+    assert shard.handle(CHIEF, Header(Kind.COMMIT, step=5, version=5, flags=flags, value=1.0), None) == []
+    assert shard.handle(9, Header(Kind.FETCH, version=5), None) == []
+    load = Header(Kind.LOAD, step=5, version=5, count=5, value=1.0)
+    messages = shard.handle(CHIEF, load, np.full(1, 7.0, np.float32))
+    by_kind = {kind: [m for m in messages if m.header.kind == kind] for kind in Kind}
+    (snapshot,), (published,) = by_kind[Kind.SNAPSHOT], by_kind[Kind.PUBLISHED]
+    assert (snapshot.header.step, snapshot.header.version, snapshot.header.count) == (5, 5, 5)
+    assert snapshot.payload[0] == published.payload[0] == 7.0 and published.header.version == 5
+    told = [message.header.flags for message in by_kind[Kind.PARAMETERS]]
+    assert told == [Flag.NONE] * 3 + [Flag.STOP | Flag.CHECKPOINT] * 3 and shard.stopped
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("needs_norm", [False, True])
 @pytest.mark.parametrize("arrival", list(itertools.permutations(WORKERS)), ids=str)

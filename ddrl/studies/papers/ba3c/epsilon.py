@@ -18,7 +18,7 @@ from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import COLOURS, Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.measures import CAPTIONS, count, final, last_score, middle, steps_to
+from ddrl.studies.measures import caption_of, count, final, last_score, middle, steps_to
 from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Group, Outcome, Point, grouped
@@ -128,7 +128,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         panels = list(self._panels(outcomes, cells, varied))
         return Report(
             heading="Adam's epsilon by effective batch",
-            caption=f"{CAPTIONS[self.score_name]}; {spread_text(outcomes)}",
+            caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes)}",
             finding=self._finding(cells),
             tables=[
                 table(f"{self.score.capitalize()} score by effective batch and epsilon", cells, columns),

@@ -14,7 +14,7 @@ from ddrl.studies.curves import SECONDS, interval_curve, linear, over, spread_te
 from ddrl.studies.engine import limited_to
 from ddrl.studies.figures import Curve, Mark, Panel, through
 from ddrl.studies.findings import extremes
-from ddrl.studies.measures import CAPTIONS, EVALUATION, count, mean, middle, rate, ratio, values, warm_up
+from ddrl.studies.measures import EVALUATION, caption_of, count, mean, middle, rate, ratio, values, warm_up
 from ddrl.studies.points import Group, Outcome, Point, grouped
 from ddrl.studies.provenance import machine_of
 from ddrl.studies.settings import TargetSettings, base_config, refusals_of
@@ -100,7 +100,7 @@ class ScalingSettings(TargetSettings):
         sizes, target = [size for line in lines for size in line], self.target_score
         caption = f"rates after {self.warm_up_seconds:g} s of each run; {spread_text(outcomes)}"
         if target is not None:
-            caption += f"; time to a mean {CAPTIONS[EVALUATION].replace(':', f' of {target:g},')}"
+            caption += f"; time to a mean {caption_of(EVALUATION, outcomes).replace(':', f' of {target:g},')}"
         return Report(
             heading="Scaling with the number of workers",
             caption=caption,
