@@ -130,16 +130,17 @@ def _trained(records: Records, run_dir: Path, config: TrainConfig) -> list[str]:
         return ["nothing: the run ended before its first update"]
     seconds, steps = train[-1]["wall_seconds"], train[-1].get("agent_steps", 0)
     rate = f", {steps / seconds:,.0f} agent steps/s" if seconds > 0 and steps else ""
-    steps, updates = _final(run_dir, "agent_steps", steps), _final(run_dir, "update", train[-1]["update"])
-    text = f"{counted(steps, 'agent step')}, {counted(updates, 'update')} in {duration(seconds)}{rate}"
+    last = {"agent_steps": steps, "update": train[-1]["update"]} | _final_counts(run_dir)
+    trained = f"{counted(last['agent_steps'], 'agent step')}, {counted(last['update'], 'update')}"
+    text = f"{trained} in {duration(seconds)}{rate}"
     return [text, *pace(records, config, _parameters(run_dir))]
 
 
-def _final(run_dir: Path, name: str, told: int) -> int:
-    """A count at the end of the run, where it has come to one: what ranks reported last is in no line of training."""
+def _final_counts(run_dir: Path) -> dict[str, int]:
+    """Counts at the end of the run, where it has come to one: what ranks reported last is in no line of training."""
     result = rundir.read_json(run_dir / rundir.RESULT)
-    count = result.get(name) if isinstance(result, dict) else None
-    return count if type(count) is int else told
+    counts = result if isinstance(result, dict) else {}
+    return {name: counts[name] for name in ("agent_steps", "update") if type(counts.get(name)) is int}
 
 
 def _parameters(run_dir: Path) -> int:

@@ -156,10 +156,7 @@ def _end(run: Path) -> dict[str, Any]:
         files[rundir.RESULT]["message"] = str(files[rundir.RESULT]["message"]).replace(str(run), run.name)
     texts = {name: (run / name).read_text() for name in TEXTS if (run / name).exists()}
     ended = int((run / rundir.RESULT).stat().st_mtime) if rundir.RESULT in files else UNKNOWN_TIME
-    end: dict[str, Any] = {"files": files, "texts": texts}
-    if ended != UNKNOWN_TIME:
-        end["ended"] = ended
-    return end
+    return {"files": files, "texts": texts, "ended": ended}
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
