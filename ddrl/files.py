@@ -1,7 +1,8 @@
-"""Reading files that others may have put in place of ours, and syncing a directory."""
+"""Reading files that others may have put in place of ours, writing files whole, and syncing a directory."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -46,6 +47,28 @@ def tail(path: Path, most: int, follow: bool = True) -> bytes:
             return file.read(most)
     except OSError:
         return b""
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all: whatever interrupts that, a file that was there before stays as it was.
+
+    Raises:
+        OSError: it cannot be written, with its path.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)  # else a node that goes down may leave an empty file in place of the one before
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def sync_directory(directory: Path) -> None:

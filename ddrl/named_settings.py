@@ -1,14 +1,20 @@
-"""The settings of runs by their names on the command line: written to a file, and compared."""
+"""The settings of runs by their names on the command line: given from Python, written to a file, and compared."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import os
+import typing
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ddrl.checks import flag
+import numpy as np
+
+from ddrl import checks, rundir
+from ddrl.checks import did_you_mean, flag
 from ddrl.config import TrainConfig
 from ddrl.config_files import yaml_text
+from ddrl.errors import UsageError
 
 ALGORITHM = "algorithm"
 OWN = ("run-dir",)  # of each run, whatever else it shares with others
@@ -19,6 +25,49 @@ class Difference(NamedTuple):
 
     name: str
     values: tuple[Any, ...]
+
+
+def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
+    """`config` with other values of settings that are named as on the command line, in snake case.
+
+    Raises:
+        UsageError: there is no such setting, a value has another type, or the settings cannot be.
+    """
+    changes: dict[str, dict[str, Any]] = {}
+    for name, (place, value) in typed(config, names).items():
+        changes.setdefault(place, {})[name] = value
+    return config.changed(**changes)
+
+
+def typed(config: TrainConfig, names: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Name in snake case -> group and value, of the type that the setting has.
+
+    Raises:
+        UsageError: there is no such setting, or a value has another type.
+    """
+    groups: dict[str, tuple[str, Any]] = {}
+    for group in dataclasses.fields(config):
+        settings = getattr(config, group.name)
+        hints = checks.hints(settings.__class__)
+        groups |= {setting.name: (group.name, hints[setting.name]) for setting in dataclasses.fields(settings)}
+    values: dict[str, tuple[str, Any]] = {}
+    for name, value in names.items():
+        if name not in groups:
+            meant = did_you_mean(name, list(groups)) or ": `ddrl train --help` lists all"
+            raise UsageError(f"{name:.80}: {config.title} has no such setting{meant}")
+        place, hint = groups[name]
+        values[name] = place, rundir.decode_value(hint, plain(value, hint), flag(name))
+    return values
+
+
+def plain(value: Any, hint: Any) -> Any:
+    """A number of NumPy, a path or a whole float such as 1e6 as the type that a setting has."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    kinds = typing.get_args(hint) or (hint,)
+    whole = isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds
+    return int(value) if whole else value
 
 
 def by_group(config: TrainConfig) -> dict[str, dict[str, Any]]:

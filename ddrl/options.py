@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import sys
@@ -11,16 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tyro
 
-from ddrl import algorithms, checks, command_line, config_files, plugins, rundir, train_help
+from ddrl import algorithms, command_line, config_files, plugin_modules, rundir, train_help
 from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
 from ddrl.config import RunConfig, TrainConfig
+from ddrl.early_options import Parser, joined, load_named, take_plugins
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game, unusual, with_fitting_network
 from ddrl.named_runs import go_on
+from ddrl.named_settings import plain, typed, with_settings
 from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable, with_schedules_of
 from ddrl.types import Machine
@@ -63,25 +63,20 @@ class TrainArguments:
     config: TrainConfig = dataclasses.field(kw_only=True)
     notes: tyro.conf.Suppress[tuple[str, ...]] = ()
     """What was chosen for the user, who is to know."""
-    trains_more: tyro.conf.Suppress[bool] = False
-    """A resume gives --minutes, and so wants them even where a run lacks its final evaluation alone."""
+    given: tyro.conf.Suppress[tuple[str, ...]] = dataclasses.field(default=(), compare=False)
+    """Names of what was given on the command line, in its file, or from Python."""
+
+    @property
+    def trains_more(self) -> bool:
+        """A resume gives --minutes, and so wants them even where a run lacks its final evaluation alone. The same
+        command again, which may be one that resumes or starts, asks for no further ones."""
+        return "minutes" in self.given and bool(self.resume) and not self.resume_or_start
 
 
-Kind = typing.TypeVar("Kind")
 TRAIN = "ddrl train"
 COMMAND_LINE_ALONE = ("config", "print-config", "resume", "resume-or-start")
 """Options that a file of settings cannot have."""
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
-
-
-class Parser(argparse.ArgumentParser):
-    """Reads a few options before the others are known; a mistake is a UsageError, and help is for a later parser."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
-
-    def error(self, message: str) -> typing.NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help explains the options)")
 
 
 def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collection[str] = ()) -> TrainArguments:
@@ -103,7 +98,7 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     peek.add_argument("--resume-or-start", action="store_true")
     first, rest = peek.parse_known_args(list(argv))
     file = config_files.read(first.config) if first.config else config_files.ConfigFile("", {})
-    new = [*_loaded(file.texts("plugin")), *new]
+    new = [*load_named(file.texts("plugin")), *new]
     algorithm = _algorithm(rest) or _algorithm_of(file)
     run_dir = first.run_dir or file.text("run-dir")
     start = _start(
@@ -112,8 +107,7 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     if asked := set(argv) & set(train_help.ASKED):
         print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
         raise SystemExit(0)
-    arguments, given = _read(argv, file, start, prog, own)
-    return _with_schedules(start, _fitting(_asking(arguments, given), given))
+    return _with_schedules(start, _fitting(_read(argv, file, start, prog, own)))
 
 
 def settings_of(
@@ -143,10 +137,10 @@ def settings_of(
     """
     named = [plugin] if isinstance(plugin, (str, os.PathLike)) else plugin
     file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
-    new = _loaded([*file.texts("plugin"), *(os.fspath(each) for each in named)])
-    plugins.refuse_changed(new)  # before a preset of the old file is made
-    before: str | None = _plain(resume, str)
-    game, run_dir = names.get("game"), _plain(names.get("run_dir"), str)
+    new = load_named([*file.texts("plugin"), *(os.fspath(each) for each in named)])
+    plugin_modules.refuse_changed(new)  # before a preset of the old file is made
+    before: str | None = plain(resume, str)
+    game, run_dir = names.get("game"), plain(names.get("run_dir"), str)
     texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
     for name, text in texts.items():  # which are needed before the others are looked at
         if text is not None and not isinstance(text, str):
@@ -154,65 +148,22 @@ def settings_of(
     run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
-    plugins.refuse_changed(start.config.run.plugins)  # with those of a run that is gone on with
+    plugin_modules.refuse_changed(start.config.run.plugins)  # with those of a run that is gone on with
     # With the file as on a command line, since it may hold together with the others only.
-    arguments, given = _read(_words(start, names), file, start, TRAIN) if config else (start, set[str]())
+    arguments = _read(_words(start, names), file, start, TRAIN) if config else start
     settings = with_settings(arguments.config, names)
     if start.resume:
         check_resumable(start.config, settings)
-    arguments = dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start)
-    given |= names.keys()
-    return _with_schedules(start, _fitting(_asking(arguments, given), given))
-
-
-def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
-    """`config` with other values of settings that are named as on the command line, in snake case.
-
-    Raises:
-        UsageError: there is no such setting, a value has another type, or the settings cannot be.
-    """
-    changes: dict[str, dict[str, Any]] = {}
-    for name, (place, value) in _values(config, names).items():
-        changes.setdefault(place, {})[name] = value
-    return config.changed(**changes)
-
-
-def _values(config: TrainConfig, names: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """Name -> group and value, of the type that the setting has.
-
-    Raises:
-        UsageError: there is no such setting, or a value has another type.
-    """
-    groups: dict[str, tuple[str, Any]] = {}
-    for group in dataclasses.fields(config):
-        settings = getattr(config, group.name)
-        hints = checks.hints(settings.__class__)
-        groups |= {setting.name: (group.name, hints[setting.name]) for setting in dataclasses.fields(settings)}
-    values: dict[str, tuple[str, Any]] = {}
-    for name, value in names.items():
-        if name not in groups:
-            meant = did_you_mean(name, list(groups)) or ": `ddrl train --help` lists all"
-            raise UsageError(f"{name:.80}: {config.title} has no such setting{meant}")
-        place, hint = groups[name]
-        values[name] = place, rundir.decode_value(hint, _plain(value, hint), checks.flag(name))
-    return values
+    given = (*arguments.given, *names)
+    arguments = dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start, given=given)
+    return _with_schedules(start, _fitting(arguments))
 
 
 def _words(start: TrainArguments, names: Mapping[str, Any]) -> list[str]:
-    """Settings by their names in snake case as words of a command line. Raises UsageError as `_values`."""
-    values = {name.replace("_", "-"): value for name, (_, value) in _values(start.config, names).items()}
+    """Settings by their names in snake case as words of a command line. Raises UsageError as `typed`."""
+    values = {name.replace("_", "-"): value for name, (_, value) in typed(start.config, names).items()}
     known = [option for option in command_line.options_of(TrainArguments, start) if option.name in values]
     return [word for option in known for word in command_line.words_of(option, values[option.name])]
-
-
-def _plain(value: Any, hint: Any) -> Any:
-    """A number of NumPy, a path or a whole float such as 1e6 as the type that a setting has."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    kinds = typing.get_args(hint) or (hint,)
-    whole = isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds
-    return int(value) if whole else value
 
 
 def _start(
@@ -252,15 +203,9 @@ def _with_schedules(start: TrainArguments, arguments: TrainArguments) -> TrainAr
     return dataclasses.replace(arguments, config=with_schedules_of(start.config, arguments.config))
 
 
-def _asking(arguments: TrainArguments, given: Collection[str]) -> TrainArguments:
-    """The arguments; with whether a resume asks for further minutes, as none does that is the same command again."""
-    again = not arguments.resume or arguments.resume_or_start
-    return dataclasses.replace(arguments, trains_more="minutes" in given and not again)
-
-
-def _fitting(arguments: TrainArguments, given: Collection[str]) -> TrainArguments:
+def _fitting(arguments: TrainArguments) -> TrainArguments:
     """The arguments; with a network that fits the game, where nobody named one."""
-    if arguments.resume or "network" in given:
+    if arguments.resume or "network" in arguments.given:
         return arguments
     config, note = with_fitting_network(arguments.config)
     return dataclasses.replace(arguments, config=config, notes=(note,)) if note else arguments
@@ -268,9 +213,8 @@ def _fitting(arguments: TrainArguments, given: Collection[str]) -> TrainArgument
 
 def _read(
     argv: Sequence[str], file: config_files.ConfigFile, default: TrainArguments, prog: str, own: Collection[str] = ()
-) -> tuple[TrainArguments, set[str]]:
-    """The arguments of a command line and of its file, whose settings stand before those of the command line; and the
-    names of the options that either gives."""
+) -> TrainArguments:
+    """The arguments of a command line and of its file, whose settings stand before those of the command line."""
     options = list(command_line.options_of(TrainArguments, default))
     given = command_line.given(argv, options)
     words = file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
@@ -285,7 +229,7 @@ def _read(
             check_resumable(default.config, arguments.config)
     except UsageError as error:
         raise file.located(error, given) from error
-    return arguments, given | set(file.entries)
+    return dataclasses.replace(arguments, given=tuple(sorted(given | set(file.entries))))
 
 
 def _resumed(run: str) -> TrainConfig:
@@ -315,39 +259,6 @@ def _other_algorithms(name: str, algorithm: str) -> str:
         if field in {field.name for field in dataclasses.fields(algorithms.algorithm_named(title).settings)}
     ]
     return f" for {algorithm}; {', '.join(having)} " + ("have" if len(having) > 1 else "has") + " it" if having else ""
-
-
-def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
-    """Loads the plugins that a command line names; returns them as they are recorded, and the command line without.
-
-    Raises:
-        UsageError: one of them cannot be loaded.
-    """
-    peek = Parser(prog=prog)
-    peek.add_argument("--plugin", action="append", default=[])
-    found, rest = peek.parse_known_args(list(argv))
-    return _loaded(found.plugin), rest
-
-
-def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
-    """The options of a command about a run, whose plugins may have moved to where --plugin says.
-
-    Raises:
-        UsageError: as `take_plugins` and `command_line.read`.
-    """
-    return command_line.read(kind, take_plugins(argv, prog)[1], prog)
-
-
-def _loaded(named: Sequence[str]) -> list[str]:
-    """Loads plugins; returns them as they are recorded."""
-    new = [plugins.recorded(plugin) for plugin in named]
-    plugins.load(new)
-    return new
-
-
-def joined(before: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """The plugins of a run and those that come to it, each module once and where it is now."""
-    return tuple({plugins.module_of(plugin): plugin for plugin in [*before, *new]}.values())
 
 
 def _algorithm(words: Sequence[str]) -> str | None:

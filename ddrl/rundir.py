@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ddrl import checks, plugins, sealed
+from ddrl import checks, plugin_modules, sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
-from ddrl.files import open_regular, read_regular
+from ddrl.files import open_regular, read_regular, write_whole
 from ddrl.named_runs import go_on
 
 FORMAT = 1
@@ -41,8 +41,13 @@ _EARLIER = re.compile(r"config-(\d+)\.json")
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[int]:
-    """Holds the run directory. mpirun inherits the lock, and so holds it when its launcher was killed.
+def locked(path: Path, refusal: str = "") -> Iterator[int]:
+    """Holds a directory; a process that is killed holds nothing any more. mpirun inherits the lock of its run, and so
+    holds it when its launcher was killed.
+
+    Args:
+        path: of a run, or of a study.
+        refusal: what is said where another process holds it (empty: that it trains the run).
 
     Raises:
         UsageError: another process holds it, or it cannot be written.
@@ -50,12 +55,13 @@ def locked(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise UsageError(f"cannot write in run directory {path}: {error.strerror}") from error
+        raise UsageError(f"cannot write in directory {path}: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise UsageError(f"{path} is being trained by another process: stop that one first") from error
+        busy = f"{path} is being trained by another process: stop that one first"
+        raise UsageError(refusal or busy) from error
     except OSError:
         pass  # a file system without locks
     try:
@@ -76,7 +82,7 @@ def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
         UsageError: for anything that is no configuration, with `where` it was read; a plugin cannot be loaded.
     """
     named = _plugins_of(data)
-    plugins.load(named)
+    plugin_modules.load(named)
     if named and isinstance(name := data.get("algorithm_name"), str) and name not in ALGORITHMS:
         theirs = " or ".join(named)
         raise UsageError(f"{where} is of algorithm {name:.80}, which {theirs} no longer registers: restore it there")
@@ -235,7 +241,7 @@ def update_run_dir(path: Path, config: TrainConfig) -> None:
 def _keep_config(path: Path) -> None:
     """Copies config.json to the next config-N.json."""
     numbers = [int(match[1]) for file in path.iterdir() if (match := _EARLIER.fullmatch(file.name))]
-    _write_whole(path / f"config-{max(numbers, default=-1) + 1}.json", (path / CONFIG).read_bytes())
+    write_whole(path / f"config-{max(numbers, default=-1) + 1}.json", (path / CONFIG).read_bytes())
 
 
 def load_config(path: str | Path) -> TrainConfig:
@@ -288,23 +294,7 @@ def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """Writes a JSON file whole or not at all, with its checksum. Raises OSError with its path."""
-    _write_whole(path, sealed.file_bytes(data))
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)  # else a node that goes down may leave an empty file in place of the one before
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        error.filename, error.filename2 = str(path), None
-        raise
+    write_whole(path, sealed.file_bytes(data))
 
 
 def read_json(path: Path) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.session import SessionFiles
-from ddrl import plugins
+from ddrl import plugin_modules, plugins
 
 HERE = Path(__file__).parent
 LONG = ("parallel", "examples", "tuning", "bench", "evaluation", "builders")  # folders of the longest files: they begin
@@ -41,13 +41,13 @@ def forked_ranks(monkeypatch) -> None:
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """A test's plugins are not there for the next; what ddrl itself registers, when it is first needed, stays."""
-    registered, loaded, modules = plugins._registered(), dict(plugins._loaded), set(sys.modules)
+    registered, loaded, modules = plugin_modules._registered(), dict(plugin_modules._loaded), set(sys.modules)
     yield
-    for number, name in plugins._registered() - registered:
+    for number, name in plugin_modules._registered() - registered:
         if not plugins.REGISTRIES[number].origin(name).module.startswith("ddrl."):
             plugins.REGISTRIES[number].remove(name)
-    for plugin in plugins._loaded.keys() - loaded.keys():
-        module = plugins._loaded.pop(plugin)
+    for plugin in plugin_modules._loaded.keys() - loaded.keys():
+        module = plugin_modules._loaded.pop(plugin)
         if module not in modules:
             sys.modules.pop(module, None)
 

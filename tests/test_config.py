@@ -511,6 +511,30 @@ def test_control_group_limit(tmp_path):
     assert resources._control_group_memory(tmp_path / "none") == 1 << 62
 
 
+def test_the_limit_of_each_control_group_around_that_of_this_process_counts(tmp_path):
+    own, root = tmp_path / "own", tmp_path / "groups"
+
+    def group(name: str, limit: str, used: int) -> None:
+        (root / name).mkdir(parents=True, exist_ok=True)
+        (root / name / "memory.max").write_text(f"{limit}\n")
+        (root / name / "memory.current").write_text(f"{used}\n")
+
+    own.write_text("4:memory:/elsewhere\n0::/job/step/task\n")
+    group("job", "1000", 700)
+    group("job/step", "max", 700)
+    group("job/step/task", "900", 400)
+    group("job/step/other", "10", 0)
+    assert resources._control_group_memory(root, own) == 300, "what the job has left, though the task may take 500"
+    group("job", "max", 700)
+    assert resources._control_group_memory(root, own) == 500
+    group("", "450", 50)
+    assert resources._control_group_memory(root, own) == 400, "in a container the root has a limit, too"
+    for text in ("0::/\n", "0::/../beside\n", "0::/gone/since (deleted)\n", "4:memory:/job\n"):
+        own.write_text(text)
+        assert resources._control_group_memory(root, own) == 400, text
+    assert resources._control_group_memory(root, tmp_path / "none") == 400
+
+
 def test_what_the_synchronized_schedule_needs():
     synchronized = SamplingConfig(schedule="synchronized", simulators=8)
     settings = {"algorithm": BA3CConfig(), "sampling": synchronized, "optimizer": OptimizerConfig(batch_size=40)}

@@ -19,8 +19,10 @@ SHARED = {
     "ddrl.checks",
     "ddrl.files",
     "ddrl.lazy",
+    "ddrl.plugin_modules",
     "ddrl.plugins",
     "ddrl.programs",
+    "ddrl.rom_names",
     "ddrl.structured",
 }
 LAYERS = {
@@ -45,6 +47,7 @@ LAYERS = {
     "ddrl.job": {
         "cluster.roles",
         "ddrl.config",
+        "ddrl.exchange.messages",
         "ddrl.exchange.transport",
         "ddrl.reporting.rank_metrics",
         "ddrl.rundir",
@@ -73,6 +76,7 @@ MAY_IMPORT_CLUSTER = (
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
     "ddrl.cli", "ddrl.command_line", "ddrl.config_files", "ddrl.named_settings", "ddrl.options", "ddrl.commands.train",
+    "ddrl.early_options", "ddrl.plugin_modules", "ddrl.rom_names",
     "ddrl.docstrings", "ddrl.help_page", "ddrl.train_help", "ddrl.named_runs", "ddrl.game_settings",
     "ddrl.commands.compare", "ddrl.commands.diff", "ddrl.commands.tune", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ddrl import algorithms, options, plugins, rundir
+import ddrl
+from ddrl import algorithms, cli, options, plugin_modules, plugins, rundir
 from ddrl.config import ExchangeConfig, NetworkConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
@@ -50,20 +51,54 @@ def test_the_example_of_the_documentation_has_its_own_options(tmp_path):
     assert config.algorithm.baseline_cost == 0.25 and config.title == "mine"
 
 
-def test_a_plugin_that_has_moved_is_named_anew_at_a_resume(tmp_path):
+@pytest.fixture
+def moved(tmp_path):
+    """A run whose plugin has moved, in a process that has not imported it: its directory, and where the plugin is."""
     first, second = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
     for path in (first, second):
         path.parent.mkdir()
         path.write_text(REGISTERS.format(name="mine"))
     run = ("--run-dir", str(tmp_path / "run"), "--network", "mine")
     path, _ = rundir.create_run_dir(parse("ppo", "--plugin", str(first), *run).config)
-    plugins._forget(plugins._registered() - {(1, "mine")})
-    plugins._loaded.clear()
+    plugin_modules._forget(plugin_modules._registered() - {(1, "mine")})
+    plugin_modules._loaded.clear()
     del sys.modules["mine"]
     first.unlink()
+    return str(path), str(second)
+
+
+def test_a_plugin_that_has_moved_is_named_anew_at_a_resume(moved):
+    run, place = moved
     with pytest.raises(UsageError, match="there is no such file on this host"):
-        parse("--resume", str(path))
-    assert parse("--resume", str(path), "--plugin", str(second)).config.run.plugins == (str(second),)
+        parse("--resume", run)
+    assert parse("--resume", run, "--plugin", place).config.run.plugins == (place,)
+
+
+@pytest.mark.parametrize(
+    "words, status, said",
+    [
+        (["diff", "RUN", "RUN"], 0, "have the same settings"),
+        (["compare", "RUN"], 2, "their metrics.jsonl has no records yet"),
+    ],
+    ids=["diff", "compare"],
+)
+def test_a_plugin_that_has_moved_is_named_anew_where_runs_are_compared(moved, words, status, said, capsys):
+    run, place = moved
+    command = [run if word == "RUN" else word for word in words]
+    assert cli.main(command) == 2
+    assert "there is no such file on this host" in capsys.readouterr().err
+    assert cli.main([*command, "--plugin", place]) == status
+    output = capsys.readouterr()
+    assert said in (output.err if status else output.out)
+
+
+@pytest.mark.parametrize("plugin", [str, Path, lambda place: [place]], ids=["text", "path", "list"])
+def test_a_plugin_that_has_moved_is_named_anew_from_python(moved, plugin):
+    run, place = moved
+    with pytest.raises(UsageError, match="there is no such file on this host"):
+        ddrl.load(run)
+    assert ddrl.load(run, plugin=plugin(place)).config.network.network == "mine"
+    assert ddrl.load(run).config.run.plugins == (str(Path(place).parents[1] / "a" / "mine.py"),), "it is found now"
 
 
 def test_a_relative_file_is_recorded_by_its_absolute_path(tmp_path, monkeypatch):
@@ -82,9 +117,9 @@ def test_a_module_on_the_path_and_an_installed_plugin_are_found_by_name(tmp_path
     written(package, "METADATA", "Metadata-Version: 2.1\nName: two\nVersion: 1.5\n")
     written(package, "entry_points.txt", "[ddrl.plugins]\ntwo-plugin = two_module:register\n")
     monkeypatch.syspath_prepend(tmp_path)
-    plugins.load(["one_module", "two-plugin"])
-    assert plugins.networks.names()[-2:] == ["one", "two"] and plugins.loaded() == ("one_module", "two-plugin")
-    listed = {entry.name: plugins.package_of(entry) for entry in plugins.installed()}
+    plugin_modules.load(["one_module", "two-plugin"])
+    assert plugins.networks.names()[-2:] == ["one", "two"] and plugin_modules.loaded() == ("one_module", "two-plugin")
+    listed = {entry.name: plugin_modules.package_of(entry) for entry in plugin_modules.installed()}
     assert listed["two-plugin"] == "two 1.5"
 
 
@@ -120,27 +155,27 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_what_is_no_plugin_is_refused_in_one_line(name, tmp_path):
     text, said = ODD[name]
-    before = plugins._registered()
+    before = plugin_modules._registered()
     with pytest.raises(UsageError, match=said) as error:
-        plugins.load([written(tmp_path, name, text)])
-    assert "\n" not in str(error.value) and name in str(error.value) and plugins._registered() == before
+        plugin_modules.load([written(tmp_path, name, text)])
+    assert "\n" not in str(error.value) and name in str(error.value) and plugin_modules._registered() == before
 
 
 def test_what_is_not_there_is_refused_with_a_remedy(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no such file on this host: every node of a job must have it"):
-        plugins.load([str(tmp_path / "gone.py")])
+        plugin_modules.load([str(tmp_path / "gone.py")])
     with pytest.raises(UsageError, match="no module gone_module on Python's path; install it, or add its directory"):
-        plugins.load(["gone_module"])
+        plugin_modules.load(["gone_module"])
     written(tmp_path, "gone_module.py", "")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"; --plugin \./gone_module\.py"):
-        plugins.load(["gone_module"])
+        plugin_modules.load(["gone_module"])
 
 
 def test_two_plugins_with_one_name_are_refused_with_both(tmp_path):
     first, second = (written(tmp_path, f"{name}.py", REGISTERS.format(name="same")) for name in ("one", "two"))
     with pytest.raises(UsageError, match=r"plugin .*two.py: network same is registered twice, by one \(.*one.py\) and"):
-        plugins.load([first, second])
+        plugin_modules.load([first, second])
 
 
 def test_an_algorithm_whose_option_or_name_is_taken_is_refused():
@@ -199,10 +234,10 @@ def test_a_notebook_registers_its_algorithm_again(monkeypatch):
 
 def test_a_program_may_be_its_own_plugin(tmp_path):
     text = (
-        "from ddrl import plugins\n"
+        "from ddrl import plugin_modules, plugins\n"
         "plugins.register_network('own', print)\n"
         "if __name__ == '__main__':\n"
-        "    plugins.load([plugins.recorded(__file__)])\n"
+        "    plugin_modules.load([plugin_modules.recorded(__file__)])\n"
         "    print(plugins.networks.origin('own').module)\n"
     )
     command = [sys.executable, written(tmp_path, "own_program.py", text)]
@@ -214,9 +249,9 @@ def test_a_program_may_be_its_own_plugin(tmp_path):
 def test_a_plugin_that_registered_nothing_may_be_mended_and_loaded_again(tmp_path):
     path = written(tmp_path, "mended.py", "x = 1\n")
     with pytest.raises(UsageError, match="registers nothing"):
-        plugins.load([path])
+        plugin_modules.load([path])
     written(tmp_path, "mended.py", REGISTERS.format(name="mended"))
-    plugins.load([path])
+    plugin_modules.load([path])
     assert plugins.networks.origin("mended") == ("mended", path)
 
 

@@ -279,6 +279,24 @@ def test_a_start_after_a_death_is_not_asked_for_the_time_of_a_checkpoint(here):
     ]
 
 
+STOPS = """\
+echo a rank begins
+echo '{"status": "stopped"}' >"$HOME/run/result.json"
+"""
+
+
+def test_a_run_that_mpirun_stops_as_a_node_is_gone_waits_for_slurm(here):
+    done = trained(here, STOPS, "REQUEUE=yes RESTARTS=3 NODE_SECONDS=1\nnodes_answer() { return 1; }")
+    waits = "a node does not answer: waiting until Slurm puts the job back into the queue, 1 s at most"
+    assert done.stdout.splitlines() == ["a rank begins", waits]
+    assert done.returncode == 2 and "Slurm did not put the job back into the queue" in done.stderr
+
+
+def test_a_run_that_somebody_else_has_stopped_ends_the_job(here):
+    done = trained(here, STOPS, "REQUEUE=yes RESTARTS=3")
+    assert (done.returncode, done.stdout) == (0, "a rank begins\n"), done.stderr
+
+
 @pytest.mark.parametrize("status", [0, 9])
 def test_the_result_of_an_earlier_job_is_not_that_of_a_start_that_did_not_begin(here, status):
     result = here / "run" / rundir.RESULT

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ddrl import checks
 from ddrl.algorithms.actor_critic import ActorCriticConfig, actor_critic_loss
-from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, SMOKE_NETWORK, SMOKE_RUN, laptop_network, rom_name
+from ddrl.algorithms.parts import LAPTOP_EVAL_EPSILON, SMOKE_NETWORK, SMOKE_RUN, laptop_network
 from ddrl.algorithms.record import Algorithm, Name
 from ddrl.config import (
     EnvironmentConfig,
@@ -28,6 +28,7 @@ from ddrl.config import (
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops import distributions, policy_gradient
+from ddrl.rom_names import rom_name
 from ddrl.types import DataPoints, Discrete, LossContext, LossOutput, Machine, MultiDiscrete
 
 

@@ -21,7 +21,6 @@ from ddrl.algorithms.parts import (
     STOOKE_RUN,
     apex_actors,
     laptop_network,
-    rom_name,
     stooke_environment,
 )
 from ddrl.algorithms.record import AheadTargets, Algorithm, Name, Preset
@@ -39,6 +38,7 @@ from ddrl.config import (
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops import q_learning
+from ddrl.rom_names import rom_name
 from ddrl.types import Discrete, LossContext, LossOutput, Machine, QHead, Replayed
 
 BATCH_SIZE = 32

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ddrl.config import EnvironmentConfig, ExchangeConfig, NetworkConfig, RunConfig
 from ddrl.types import Machine
 
@@ -48,9 +46,3 @@ def central_store(machine: Machine, local_steps: int = 0) -> ExchangeConfig:
 def apex_actors(machine: Machine) -> int:
     """Actors of Ape-X on one machine: a core each, but for the learner's."""
     return max(1, min(machine.cores - 1, 16))
-
-
-def rom_name(game: str) -> str:
-    """A game's ROM name in snake case: Breakout, ALE/Breakout-v5 and breakout are one game."""
-    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", game.removeprefix("ALE/"))
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -312,7 +312,7 @@ class Sampler:
 
     def _tell(self, kind: Kind, count: int = 0) -> None:
         header = Header(kind, version=self.version, count=count)
-        self.transport.send(Message(shard.process, header) for shard in self._shards.values())
+        self.transport.send(Message(shard.process, header, newest_only=True) for shard in self._shards.values())
 
     def _ask(self) -> None:
         wanted = self.context.config.apex.prefetch - self.outstanding - self.schedule.ready

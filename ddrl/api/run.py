@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ddrl import rundir
+from ddrl import plugin_modules, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -23,8 +24,18 @@ if TYPE_CHECKING:
 KINDS = ("train", "evaluation", "event")
 
 
-def load(path: str | os.PathLike[str]) -> Run:
-    """The run in a directory, whether it has ended or not. Raises UsageError where there is none."""
+def load(path: str | os.PathLike[str], plugin: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = ()) -> Run:
+    """The run in a directory, whether it has ended or not.
+
+    Args:
+        path: of the run directory.
+        plugin: one of the run that has moved, named where it is now, or several.
+
+    Raises:
+        UsageError: there is no run, or a plugin cannot be loaded.
+    """
+    named = [plugin] if isinstance(plugin, (str, os.PathLike)) else plugin
+    plugin_modules.load(plugin_modules.recorded(os.fspath(each)) for each in named)
     return Run(path)
 
 

@@ -15,6 +15,7 @@ import tyro
 
 from ddrl import checks, command_line
 from ddrl.errors import UsageError
+from ddrl.files import write_whole
 
 if TYPE_CHECKING:
     from ddrl.board.board import Board
@@ -76,9 +77,12 @@ def main(argv: Sequence[str]) -> int:
 def _write(board: Board, path: Path) -> None:
     from ddrl.board.page import page
 
-    html = page(board.title, board.everything()).html
+    data = page(board.title, board.everything()).html.encode()
     try:
-        path.write_text(html, encoding="utf-8")
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a pipe, or a device such as /dev/stdout, in whose place no file may come
+        else:
+            write_whole(Path(os.path.realpath(path)), data)  # a link stays one
     except OSError as error:
         raise UsageError(f"--output {path}: {error.strerror}; name a file that can be written") from error
-    print(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    print(f"page: {path} ({len(data) / 1e6:.1f} MB)")

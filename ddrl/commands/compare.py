@@ -10,7 +10,7 @@ from typing import Literal
 
 import tyro
 
-from ddrl import command_line
+from ddrl import early_options
 from ddrl.errors import UsageError
 
 
@@ -27,11 +27,13 @@ class CompareArguments:
     training games; auto: evaluation where every run has one, else online."""
     output: str = "comparison"
     """Directory to write to."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin of the runs that has moved, named where it is now. May be given several times."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Compares, writes and says what and where; returns the exit status."""
-    arguments = command_line.read(CompareArguments, argv, "ddrl compare")
+    arguments = early_options.read_with_plugins(CompareArguments, argv, "ddrl compare")
     if not arguments.runs:
         raise UsageError("compare: name the directories of runs (ddrl compare RUN RUN ...)")
     from ddrl.studies import compare

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tyro
 
-from ddrl import command_line, rundir
+from ddrl import early_options, rundir
 from ddrl.named_settings import differences
 from ddrl.studies.provenance import value_text
 
@@ -21,11 +21,13 @@ class DiffArguments:
     """Directory of a run."""
     second: tyro.conf.Positional[str]
     """Directory of the run to compare it with."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin of the runs that has moved, named where it is now. May be given several times."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Prints a line for each setting; returns the exit status."""
-    arguments = command_line.read(DiffArguments, argv, "ddrl diff")
+    arguments = early_options.read_with_plugins(DiffArguments, argv, "ddrl diff")
     names = (arguments.first, arguments.second)
     found = differences([rundir.load_config(name) for name in names])
     if not found:

@@ -15,7 +15,7 @@ from cluster.job import Job, detect_job
 from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
 from cluster.roles import Sizes
 from cluster.session import SessionFiles
-from ddrl import checks, command_line, options, rundir
+from ddrl import checks, command_line, early_options, options, rundir
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
 from ddrl.doctor.checks import exit_status
@@ -78,7 +78,7 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
         UsageError: for what cannot be.
     """
     own, rest = command_line.read_known(OwnArguments, argv, PROG, others=True)
-    where = options.Parser(prog=PROG)
+    where = early_options.Parser(prog=PROG)
     where.add_argument("--run-dir")
     given = bool(where.parse_known_args(rest)[1])
     names = [option.name for option in command_line.options_of(OwnArguments)]

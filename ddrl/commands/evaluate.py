@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ddrl import options
+from ddrl import early_options
 from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 from ddrl.reporting.progress import plain_console
 from ddrl.reporting.texts import counted, present, raw_score
@@ -16,7 +16,7 @@ DIGITS = 2  # after the point of a score
 
 def main(argv: Sequence[str]) -> int:
     """Plays, prints, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
-    arguments = options.read_with_plugins(EvaluateArguments, argv, "ddrl evaluate")
+    arguments = early_options.read_with_plugins(EvaluateArguments, argv, "ddrl evaluate")
     evaluate_newest(arguments, lambda game, record: show(game, record, plain_console()))
     return 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, options, rundir
+from ddrl import checks, early_options, rundir
 from ddrl.named_runs import run_and_checkpoint
 
 MOST_OBSERVATIONS = 10_000_000
@@ -37,7 +37,7 @@ class ExportArguments:
 
 def main(argv: Sequence[str]) -> int:
     """Writes, compares and prints; returns the exit status."""
-    arguments = options.read_with_plugins(ExportArguments, argv, "ddrl export")
+    arguments = early_options.read_with_plugins(ExportArguments, argv, "ddrl export")
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     rundir.load_config(path)
     output = Path(arguments.output) if arguments.output else path / "saved_model"

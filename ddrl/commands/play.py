@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, options, rundir
+from ddrl import checks, early_options, rundir
 from ddrl.errors import UsageError
 from ddrl.named_runs import run_and_checkpoint
 
@@ -39,7 +39,7 @@ class PlayArguments:
 
 def main(argv: Sequence[str]) -> int:
     """Plays and writes the video; returns the exit status."""
-    arguments = options.read_with_plugins(PlayArguments, argv, "ddrl play")
+    arguments = early_options.read_with_plugins(PlayArguments, argv, "ddrl play")
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     rundir.load_config(path)
     video = Path(arguments.video) if arguments.video else path / "play.mp4"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import tyro
 
-from ddrl import algorithms, options, plugins
+from ddrl import algorithms, early_options, plugin_modules, plugins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,16 +20,16 @@ class PluginsArguments:
 
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl plugins`; returns the exit status."""
-    options.read_with_plugins(PluginsArguments, argv, "ddrl plugins")
+    early_options.read_with_plugins(PluginsArguments, argv, "ddrl plugins")
     table = [("kind", "name", "from"), *_registered()]
     widths = [max(len(row[column]) for row in table) for column in range(2)]
     for kind, name, origin in table:
         print(f"{kind:{widths[0]}}  {name:{widths[1]}}  {origin}")
     print("\ninstalled, for --plugin:")
-    for entry in plugins.installed():
-        print(f"  {entry.name}  {plugins.package_of(entry)}, {entry.value}")
-    if not plugins.installed():
-        print(f"  none: a package has an entry point of the group {plugins.GROUP} (docs/extending.md)")
+    for entry in plugin_modules.installed():
+        print(f"  {entry.name}  {plugin_modules.package_of(entry)}, {entry.value}")
+    if not plugin_modules.installed():
+        print(f"  none: a package has an entry point of the group {plugin_modules.GROUP} (docs/extending.md)")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import shlex
@@ -105,6 +106,12 @@ class Actions:
         """Points are run here."""
         return not (self.list or self.submit or self.collect or self.pack or self.from_data)
 
+    @property
+    def alone(self) -> bool:
+        """Another call that runs all points, or submits them, must not be at it: each would take the same ones. A call
+        of --point, such as a task of an array, runs beside others."""
+        return (self.runs and not self.point) or (self.submit and not self.dry_run)
+
 
 def main(argv: Sequence[str]) -> int:
     """Runs one study; returns the exit status."""
@@ -119,15 +126,17 @@ def main(argv: Sequence[str]) -> int:
         meant = did_you_mean(argv[0], STUDIES) or f"; use one of {', '.join(STUDIES)}"
         raise UsageError(f"study {argv[0]}: there is no study of that name{meant}")
     study = study_of(argv[0])
-    actions, settings, plan = parse(study, argv[1:])
+    actions, settings, begun = parse(study, argv[1:])
     line = shlex.join(["ddrl", "study", *argv])
-    if plan is None:
-        plan = begin(study, actions, settings, line)
-    return act(study, plan, actions, line)
+    plan = planned(study, actions, settings, line) if begun is None else begun
+    with plans.held(plan.directory) if actions.alone else contextlib.nullcontext():
+        if begun is None and not (actions.list or actions.dry_run):
+            plan = begin(plan)
+        return act(study, plan, actions, line)
 
 
-def begin(study: Study, actions: Actions, settings: StudySettings, line: str) -> plans.Plan:
-    """The plan of a new study, written into its directory where more than a look was asked for.
+def planned(study: Study, actions: Actions, settings: StudySettings, line: str) -> plans.Plan:
+    """The plan of a new study, of which nothing is written yet.
 
     Args:
         line: the command line.
@@ -148,8 +157,22 @@ def begin(study: Study, actions: Actions, settings: StudySettings, line: str) ->
     if actions.runs:
         check_environments(point.config for point in points)
     if not (actions.list or actions.dry_run):
-        plans.write(plan)
+        plans.check_names(plan)  # before its directory is made and held
     return plan
+
+
+def begin(plan: plans.Plan) -> plans.Plan:
+    """Writes a new study into its directory; returns its plan, which is that of another call that was faster.
+
+    Raises:
+        UsageError: the other one has other settings, or the directory cannot be written.
+    """
+    written = plans.load(plan.directory, plan.study)
+    if written is None:
+        plans.write(plan)
+        return plan
+    plans.check_same(written, plan.settings)
+    return written
 
 
 def _sentence(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import tyro
 
 from cluster.topology import Seat
-from ddrl import checks, command_line, options, rundir
+from ddrl import checks, command_line, early_options, options, rundir
 from ddrl.checks import did_you_mean
 from ddrl.commands.plan import needs_of, ranks_as_json
 from ddrl.config import TrainConfig
@@ -314,7 +314,7 @@ def body_of(config: TrainConfig, directory: Path, words: Sequence[str]) -> list[
         directory: of the run.
         words: options of `ddrl train`.
     """
-    peek = options.Parser(prog="ddrl submit train")  # --resume-or-start and --run-dir stand for these
+    peek = early_options.Parser(prog="ddrl submit train")  # --resume-or-start and --run-dir stand for these
     for name in ("--resume", "--run-dir"):
         peek.add_argument(name)
     peek.add_argument("--resume-or-start", action="store_true")

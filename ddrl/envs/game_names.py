@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
-from ddrl import checks, plugins
+from ddrl import checks
 from ddrl.errors import UsageError
+from ddrl.rom_names import SPELLING, rom_name
 
 # ROMs without a single-player mode: ALE registers no environment for them.
 _TWO_PLAYERS_ONLY = {"combat", "joust", "maze_craze", "warlords"}
@@ -25,7 +24,6 @@ _ACADEMY = (
 )
 _WHOLE_GAMES = ("11_vs_11_easy_stochastic", "11_vs_11_stochastic", "11_vs_11_hard_stochastic")
 _SCENARIOS = (*(f"academy_{name}" for name in _ACADEMY), *_WHOLE_GAMES)
-_SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)?(?:-v[045])?$")
 
 
 def atari_games() -> list[str]:
@@ -55,16 +53,13 @@ def football_games() -> list[str]:
 def atari_rom(game: str) -> str | None:
     """The ROM that `game` means (breakout, Breakout, SpaceInvaders, ALE/Breakout-v5), or None; a name that a plugin has
     given to an environment means that one."""
-    if game in plugins.environments.names():
-        return None
     by_key = {rom.replace("_", ""): rom for rom in atari_games()}
-    match = _SPELLING.match(game)
-    return by_key.get(match.group(1).replace("_", "").lower()) if match else None
+    return by_key.get(rom_name(game).replace("_", ""))
 
 
 def unknown_game(game: str) -> UsageError:
     """The error for a game that is no ROM, no Gymnasium id and no scenario, with the closest names."""
-    match = _SPELLING.match(game)
+    match = SPELLING.match(game)
     close = checks.closest(game, atari_games() + gymnasium_games() + football_games())
     close = close or checks.closest(match.group(1) if match else game, atari_games())
     hint = f"did you mean {' or '.join(close)}? " if close else ""

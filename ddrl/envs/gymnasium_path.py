@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from ddrl import plugins
+from ddrl import plugin_modules, plugins
 from ddrl.envs.adapted import adapted, gives_masks, may_give_masks
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
@@ -97,7 +97,7 @@ def _imported(game: str) -> str:
     module, colon, name = game.rpartition(":")
     if colon:
         try:
-            plugins.import_named_module(module)
+            plugin_modules.import_named_module(module)
         except UsageError as error:
             raise UsageError(f"--game {game}: {error}") from error
         except Exception as error:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ddrl import plugins
+from ddrl import plugin_modules
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.base import InTurn, Step, environment_seeds
 from ddrl.envs.pinning import check_cores
@@ -98,7 +98,7 @@ class _Process:
     def __init__(self, config: EnvironmentConfig, num_envs: int, first: int, core: int | None) -> None:
         self._memory = os.memfd_create("ddrl-simulators")
         settings = {
-            "plugins": plugins.loaded(),
+            "plugins": plugin_modules.loaded(),
             "config": dataclasses.asdict(config),
             "num_envs": num_envs,
             "first": first,

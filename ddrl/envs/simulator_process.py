@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl import plugins, programs
+from ddrl import plugin_modules, programs
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import VectorEnvironment, make_in_thread
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
@@ -33,7 +33,7 @@ def main(settings: dict[str, Any]) -> None:
     try:
         if settings["core"] is not None:
             pin_thread(settings["core"])  # before an engine makes threads
-        plugins.load(settings["plugins"])
+        plugin_modules.load(settings["plugins"])
         config = EnvironmentConfig(**settings["config"] | {"wrappers": tuple(settings["config"]["wrappers"])})
         env = make_in_thread(config, settings["num_envs"], first=settings["first"])
         shape = shape_of(env)

@@ -53,7 +53,7 @@ class AsynchronousCoordinator(Coordinator):
         ]
 
     def command(self) -> tuple[list[Message], Closed]:
-        flags, self._flags = self._flags | Flag.COMMAND, Flag.NONE
+        flags, self._flags = self._flags & ~Flag.WITH_UPDATE | Flag.COMMAND, Flag.NONE
         self.stopped = self.stopped or bool(flags & Flag.STOP)
         self._sent_rate = self.learning_rate(self.version)
         header = Header(Kind.COMMIT, step=self.step, version=self.version, flags=flags, value=self._sent_rate)

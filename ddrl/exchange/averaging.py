@@ -1,7 +1,8 @@
-"""The average of gradients and its norm; `ddrl.kernels.updates` has the loops."""
+"""The average of gradients, its norm, and when that refuses a step; `ddrl.kernels.updates` has the loops."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,12 @@ def squared_norm(vector: np.ndarray, statistics: Statistics | None = None) -> fl
     if statistics is not None:
         return sum(squared_norm(vector[part]) for part in _around(statistics, vector.size))
     return updates.squared_norm(vector.size, compiled.address(vector, vector.size))
+
+
+def refused_by(squared_norm: float, members: int) -> int:
+    """Bitmap of the workers for whose gradients a step is refused, by the squared norm of their average: all members
+    where it is not finite, though each of their gradients is; else nobody."""
+    return 0 if math.isfinite(squared_norm) else members
 
 
 def _around(statistics: Statistics, size: int) -> list[slice]:

@@ -169,7 +169,8 @@ class Closed:
         version: updates applied so far, this one included.
         members: worker ids whose gradients were averaged.
         samples: data-points behind them.
-        refused: worker ids whose gradient was not finite; not empty means that the step was skipped.
+        refused: worker ids whose gradient was not finite, or all members where their average alone was not; not empty
+            means that the step was skipped.
         norm: norm of the averaged gradient before clipping (NaN where it was not computed).
         flags: of the COMMIT.
         staleness: versions that the gradient was behind (NaN where steps are synchronous).
@@ -262,7 +263,12 @@ class Coordinator(ABC):
         return []
 
     def request(self, flags: Flag) -> None:
-        """Adds flags (PUBLISH, CHECKPOINT, STOP) to those that go with the next update."""
+        """Adds flags (PUBLISH, CHECKPOINT, STOP) to those that go with the step under way.
+
+        With WITH_UPDATE they wait for a step that is not refused, until a STOP is asked for without it.
+        """
+        if flags & Flag.STOP and not flags & Flag.WITH_UPDATE:
+            self._flags &= ~Flag.WITH_UPDATE
         self._flags |= flags
 
     def worker_lost(self, worker: int) -> list[Message]:

@@ -40,10 +40,12 @@ class Kind(enum.IntEnum):
     PAUSE = 23  # learner -> replay shard: whether it waits until there are more transitions
     SIZE = 24  # replay shard -> learner: how many transitions there are
     ACKNOWLEDGE = 25  # replay shard -> actor: how many of its segments were taken
+    WORD = 26  # chief -> workers and shards: it is there
 
 
-# Kinds that must not overtake one another share a tag; MPI keeps the order per sender and tag. (A COMMIT that
-# was written before a death, and arrives after the EXPECT that followed it, would restore the old count.)
+# Kinds that must not overtake one another share a tag; MPI keeps the order per sender and tag, but for messages of
+# which the newest alone counts. (A COMMIT that was written before a death, and arrives after the EXPECT that followed
+# it, would restore the old count.)
 CHANNEL = {kind: kind for kind in Kind} | {
     Kind.EXPECT: Kind.COMMIT,
     Kind.NORM_REQUEST: Kind.COMMIT,
@@ -64,6 +66,7 @@ class Flag(enum.IntFlag):
     STOP = 16  # COMMIT, PARAMETERS: training ends with this version
     COMMAND = 32  # COMMIT: closes no step; only carries flags and the learning rate
     REFRESH = 64  # PARAMETERS: newer ones under the step that the worker has, to act with
+    WITH_UPDATE = 128  # COMMIT, SLICE: a step that is refused goes without PUBLISH, CHECKPOINT and STOP
 
 
 TO_WORKER = Flag.SKIP | Flag.CHECKPOINT | Flag.STOP
@@ -118,7 +121,9 @@ class Message(NamedTuple):
     Attributes:
         payload: <float32>[n] or None. It is borrowed: whoever sends it must not change it any more; whoever
             receives it may use it until the second next message of that kind from that peer.
-        newest_only: at most one such message to the peer is in flight; a newer one replaces one that waits.
+        newest_only: at most one such message of its kind to the peer is in flight; a newer one replaces one that waits.
+            What is sent again and again without an answer is to be so: after 512 messages that a rank has not received,
+            shared memory of Open MPI 5 has no room left for messages to others.
     """
 
     peer: int

@@ -85,7 +85,7 @@ class MpiTransport:
         self._receives: list[_Receive] = []
         self._handled: list[_Receive] = []
         self._sends: list[tuple[MPI.Request, int, Any]] = []
-        self._mailbox: dict[tuple[int, int], list] = {}
+        self._mailbox: dict[tuple[int, Kind], list] = {}
         others = (rank for rank in range(comm.Get_size()) if rank != self.rank)
         self._incoming: dict[int, tuple[int, np.ndarray, MPI.Request]] = {}
         self._blobs: list[_Receive] = []
@@ -121,11 +121,10 @@ class MpiTransport:
             ):
                 outgoing = _Outgoing(self._encode(message.header), message.payload)
             last = message
-            tag = CHANNEL[message.header.kind]
             if message.newest_only:
-                self._send_newest(message.peer, tag, outgoing)
+                self._send_newest(message.peer, message.header.kind, outgoing)
             else:
-                self._start(message.peer, tag, outgoing)
+                self._start(message.peer, message.header.kind, outgoing)
 
     def poll(self) -> list[Event]:
         for receive in self._handled:
@@ -271,8 +270,9 @@ class MpiTransport:
         self.format.encode_into(header, data.data)
         return data
 
-    def _start(self, peer: int, tag: int, outgoing: _Outgoing) -> MPI.Request | None:
+    def _start(self, peer: int, kind: Kind, outgoing: _Outgoing) -> MPI.Request | None:
         """Sends header and payload; returns the request of the one that is gone last."""
+        tag = CHANNEL[kind]
         request = self._isend(peer, tag, outgoing.header)
         if outgoing.payload is not None:
             request = self._isend(peer, tag + PAYLOAD_TAG, outgoing.payload)
@@ -287,15 +287,15 @@ class MpiTransport:
         self._sends.append((request, peer, data))  # which keeps the data alive
         return request
 
-    def _send_newest(self, peer: int, tag: int, outgoing: _Outgoing) -> None:
-        """One such send per peer is outstanding; what waits behind it is replaced by what is newer."""
-        box = self._mailbox.get((peer, tag))
+    def _send_newest(self, peer: int, kind: Kind, outgoing: _Outgoing) -> None:
+        """One such send per peer and kind is outstanding; what waits behind it is replaced by what is newer."""
+        box = self._mailbox.get((peer, kind))
         if box is not None and not self._test(box[0], peer):
             box[1] = outgoing
             return
-        request = self._start(peer, tag, outgoing)
+        request = self._start(peer, kind, outgoing)
         if request is not None:
-            self._mailbox[peer, tag] = [request, None]
+            self._mailbox[peer, kind] = [request, None]
 
     def _waits(self, request: MPI.Request, peer: int) -> bool:
         """Whether a send is neither complete nor, as the test may have told, to a dead peer."""
@@ -305,10 +305,10 @@ class MpiTransport:
         if not self._sends:
             return
         self._sends = [send for send in self._sends if self._waits(*send[:2])]
-        for (peer, tag), box in list(self._mailbox.items()):
+        for (peer, kind), box in list(self._mailbox.items()):
             if box[1] is not None and self._test(box[0], peer):
                 outgoing, box[1] = box[1], None
-                box[0] = self._start(peer, tag, outgoing) or box[0]
+                box[0] = self._start(peer, kind, outgoing) or box[0]
 
 
 def leave(

@@ -36,8 +36,7 @@ class Topic(enum.IntEnum):
     SAVE = 10  # learner -> replay shard: save the replay (JSON)
     SAVED = 11  # replay shard -> learner: its manifest (arrays)
     HALT = 12  # learner -> actors: learning is over, act no more
-    WORD = 13  # chief -> workers, servers: it is there
-    STATE_DUE = 14  # chief -> workers: asynchronous updates have a checkpoint, whose parts are named so (JSON)
+    STATE_DUE = 13  # chief -> workers: asynchronous updates have a checkpoint, whose parts are named so (JSON)
 
 
 class RoleLost(Exception):

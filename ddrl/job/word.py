@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import time
 
-from ddrl.exchange.transport import Blob, Event, Transport
+from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait
 
@@ -23,17 +24,20 @@ class WordRole:
         self._others = sorted({*layout.workers.values(), *layout.servers} - {layout.chief})
         self._words, self._next = 0, 0.0
         self.finished = False
+        if not self._mine:
+            transport.open([Channel(layout.chief, Kind.WORD)])
 
     def handle(self, event: Event) -> None:
-        if isinstance(event, Blob):
-            self._words += event.topic == Topic.WORD
+        if isinstance(event, Message):
+            self._words += event.header.kind == Kind.WORD
+        elif isinstance(event, Blob):
             self.finished = self.finished or event.topic == Topic.END
 
     def advance(self) -> None:
         now = time.monotonic()
         if self._mine and not self.finished and now >= self._next:
             self._next = now + WORD_SECONDS
-            self._transport.send(Blob(process, Topic.WORD, b"") for process in self._others)
+            self._transport.send(Message(process, Header(Kind.WORD), newest_only=True) for process in self._others)
 
     def due(self) -> bool:
         return False

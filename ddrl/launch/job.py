@@ -20,7 +20,7 @@ from typing import Any
 
 from cluster.job import NUMBER, Job
 from cluster.topology import gather_json
-from ddrl import plugins, programs, rundir
+from ddrl import plugin_modules, programs, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
@@ -254,7 +254,7 @@ def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[
             quiet.enter_context(contextlib.redirect_stdout(nowhere))
             quiet.enter_context(contextlib.redirect_stderr(nowhere))
         try:
-            return parse(), report | {"plugins": plugins.digest()}
+            return parse(), report | {"plugins": plugin_modules.digest()}
         except UsageError as error:
             return None, report | {"refused": str(error)}
         except programs.SYSTEM_ERRORS as error:
@@ -276,7 +276,8 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
                 f"{first['version']}: install one version that all nodes see"
             )
         if report.get("plugins") != first.get("plugins"):
+            loaded = ", ".join(plugin_modules.loaded())
             raise UsageError(
-                f"rank {rank} on {report['host']} has a different {', '.join(plugins.loaded())} than rank 0 on "
+                f"rank {rank} on {report['host']} has a different {loaded} than rank 0 on "
                 f"{first['host']}: keep plugins where all nodes see them"
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddrl import plugins
+from ddrl import plugin_modules, plugins
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError, in_one_line
 from ddrl.types import ActionSpace, QHead
@@ -98,7 +98,7 @@ def _function_named(name: str) -> Build:
     if not function:
         return plugins.networks.get(name)
     try:
-        found = getattr(plugins.import_named_module(module_name), function, None)
+        found = getattr(plugin_modules.import_named_module(module_name), function, None)
     except UsageError as error:
         raise UsageError(f"--network {name}: {error}") from error
     except Exception as error:

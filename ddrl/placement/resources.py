@@ -17,11 +17,12 @@ SERVER_BYTES = 0.2e9
 RANKS_PER_CORE = 4
 ACTORS_PER_CORE = 16  # nobody waits for the slowest, and a slow simulator leaves its core to others
 CPUINFO = Path("/proc/cpuinfo")
+CONTROL_GROUPS, OWN_CONTROL_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})  # of x86 processors, as Linux names them
 
 
 def this_machine() -> Machine:
-    """Cores that this process may use, free memory, limited by the control group where there is one, and bfloat16."""
+    """Cores that this process may use, free memory, limited by the control groups that it is in, and bfloat16."""
     bfloat16 = processor_computes_bfloat16() or bool(visible_gpus(os.environ))
     return Machine(len(usable_cores()), available_memory(), bfloat16)
 
@@ -53,10 +54,30 @@ def available_memory() -> int:
     return min(free, _control_group_memory())
 
 
-def _control_group_memory(root: Path = Path("/sys/fs/cgroup")) -> int:
+def _control_group_memory(root: Path = CONTROL_GROUPS, own: Path = OWN_CONTROL_GROUP) -> int:
+    """The least that the control group of this process and those around it leave: the limit of a group holds for all
+    that are inside."""
+    return min(map(_left_in, _control_groups(root, own)))
+
+
+def _control_groups(root: Path, own: Path) -> list[Path]:
+    """The control group of this process, of version 2, and those around it up to the root; the root alone where the
+    system does not say, or where the process is outside of what a container shows it."""
     try:
-        limit = (root / "memory.max").read_text().strip()
-        used = max(0, int((root / "memory.current").read_text()) - _cached_files(root))
+        lines = own.read_text().splitlines()
+    except (OSError, ValueError):
+        lines = []
+    inside = Path(next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), ""))
+    if ".." in inside.parts:
+        return [root]
+    return [root / inside, *(root / group for group in inside.parents)]
+
+
+def _left_in(group: Path) -> int:
+    """Bytes that a control group may still take; 2^62 where it has no limit, or is not there."""
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = max(0, int((group / "memory.current").read_text()) - _cached_files(group))
         return (1 << 62) if limit == "max" else max(0, int(limit) - used)
     except (OSError, ValueError):
         return 1 << 62

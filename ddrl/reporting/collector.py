@@ -44,8 +44,7 @@ class Collector:
         self._totals = collections.Counter(totals)
         self._ahead: collections.Counter[str] = collections.Counter()  # what of the totals no checkpoint has yet
         scores = filter(math.isfinite, scores)  # older versions kept all
-        self._scores = collections.deque(scores, maxlen=ONLINE_EPISODES)
-        self._scores_ahead: collections.deque[float] = collections.deque()  # after those
+        self._scores: list[float] = [*scores]  # the last ones that a checkpoint has, then as many as are ahead
         self._since: dict[str, collections.Counter[str]] = {}  # rank -> what it counted since its state came
         self._reports: list[Mapping[str, Any]] = []
 
@@ -71,8 +70,7 @@ class Collector:
         for rank in ranks:
             ahead.update(self._since.get(rank, collections.Counter()))
         totals = {name: total - ahead[name] for name, total in self._totals.items()}
-        scores = [*self._scores, *self._scores_ahead]
-        scores = scores[: max(0, len(scores) - ahead["episodes"])][-ONLINE_EPISODES:]
+        scores = self._scores[: max(0, len(self._scores) - ahead["episodes"])][-ONLINE_EPISODES:]
         return {"totals": totals, "episodes": self._episodes - ahead["episodes"], "scores": scores}
 
     def add(self, report: Mapping[str, Any]) -> None:
@@ -83,10 +81,9 @@ class Collector:
         self._reports.append({**report, "counters": counters})
         for name, amount in counters.items():
             self._totals[name] += amount
-        self._scores_ahead.extend(score for score, _ in report["episodes"])
+        self._scores += [score for score, _ in report["episodes"]]
         self._episodes += len(report["episodes"])
-        while len(self._scores_ahead) > self._ahead["episodes"]:
-            self._scores.append(self._scores_ahead.popleft())
+        del self._scores[: -(ONLINE_EPISODES + self._ahead["episodes"])]
 
     def _with_ahead(self, counters: Mapping[str, Any]) -> dict[str, Any]:
         """The counters of a report with what is ahead among them, but for episodes, which its list has."""
@@ -135,7 +132,7 @@ class Collector:
 
     def _scores_now(self) -> dict[str, Any]:
         """Of the last episodes, and of those alone that ended since the last line."""
-        scores = [*self._scores, *self._scores_ahead][-ONLINE_EPISODES:]
+        scores = self._scores[-ONLINE_EPISODES:]
         new = [score for report in self._reports for score, _ in report["episodes"]]
         online = {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)} if scores else {}
         interval = {"interval_score_mean": sum(new) / len(new)} if new else {}

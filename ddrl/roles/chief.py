@@ -1,4 +1,4 @@
-"""The role of the chief: it closes steps, collects metrics, takes checkpoints, has versions evaluated, ends the job.
+"""The role of the chief: it closes steps, takes checkpoints, has versions evaluated, hears of failures, ends the job.
 
 It lives in worker 0's process, or in one of its own (`--chief dedicated`).
 """
@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ddrl.checkpoint import Checkpoint
 from ddrl.errors import read_as
 from ddrl.exchange.interface import Closed
@@ -20,21 +18,19 @@ from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, json_blob
-from ddrl.npz import encode_arrays
 from ddrl.replay.storage import OTHER
-from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
-from ddrl.reporting.metrics import MetricsWriter, complete, lines_of
-from ddrl.reporting.phases import phase_ended, take_phases
-from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
 from ddrl.reporting.texts import counted
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
+from ddrl.roles.earlier_parts import EarlierParts
 from ddrl.roles.evaluations import Evaluations, announcement
 from ddrl.roles.evaluator_client import EvaluatorClient
 from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.phase import Phase
-from ddrl.roles.time_left import TimeLeft, plan
+from ddrl.roles.run_log import RunLog
+from ddrl.roles.setup_and_end import ends, setups
+from ddrl.roles.time_left import TimeLeft
 from ddrl.rundir import RESULT, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
@@ -61,46 +57,29 @@ class ChiefRole:
     ):
         config = context.config
         self.context, self.transport, self.start = context, transport, start
-        self.finished = False
-        self.phase = Phase.RUNNING
+        self.finished, self.phase = False, Phase.RUNNING
         self.result: dict[str, Any] = {}
-        self._to_score: dict[str, float] = {}  # that the target score took, once it was reached
-        self.metrics = RankMetrics("chief", 0)
         with read_as(f"what is counted in the checkpoint of update {start.version}", OTHER):
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
-            self._trained_before = float(start.counters.get("trained_seconds", 0.0))
-            self._acted_before = int(start.counters.get("acted_agent_steps", start.agent_steps))
-        self.callbacks = start_callbacks(RunContext(config, context.run_dir, resumed, lines_of(context.run_dir)))
-        self.writer = MetricsWriter(context.run_dir, self.callbacks.put)
-        self.coordinator = make_coordinator(context, start.step, start.version)
-        self._began = time.monotonic()
-        write = self.writer.write
-        self.evaluator = EvaluatorClient(context, transport, self.evaluations, self._event, write, self._began)
-        self.budget = Budget(config.run, start)
+            self._before = EarlierParts(context, start)
         self.time_left = TimeLeft(config, start, self.evaluations)
+        self.log = RunLog(context, start, resumed, self.collector, self.time_left)
+        self.coordinator = make_coordinator(context, start.step, start.version)
+        event, write, began = self.log.event, self.log.write, self.log.began
+        self.evaluator = EvaluatorClient(context, transport, self.evaluations, event, write, began)
+        self.budget = Budget(config.run, start)
         asynchronous = self.coordinator.asynchronous
-        self.saver = CheckpointSaver(context, start, self.metrics, self._event, self._counted, asynchronous)
-        self._next_line = self._next_stop_check = 0.0
+        self.saver = CheckpointSaver(context, start, self.log.metrics, event, self._counted, asynchronous)
+        self._next_stop_check = self._stop_deadline = 0.0
         self._hears_others = set(context.layout.servers) != {transport.rank}  # which may report at any time
-        self._stop_deadline = 0.0
         self._signalled = self._started = self._evaluation_due = False
+        self._without_last: dict[str, Any] = {}  # the result if the last update, which is awaited, is not made
         self._trained_seconds = 0.0
         self._acted = 0  # agent steps of the run, at least: a part that only evaluates has those of the part before
         self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
         self._failed: set[int] = set()  # processes that have told of their mistake
         self._begin(resumed, notes)
-
-    @property
-    def wall_seconds(self) -> float:
-        """Wall time of the run, earlier parts included."""
-        return self.start.wall_seconds + time.monotonic() - self._began
-
-    @property
-    def _planned_seconds(self) -> float:
-        """Wall time that the run will have had when its budget of minutes is used up; 0 without one."""
-        minutes = self.context.config.run.minutes
-        return self.start.wall_seconds + 60.0 * minutes if minutes else 0.0
 
     def handle(self, event: Event) -> None:
         if isinstance(event, PeerLost):
@@ -127,7 +106,7 @@ class ChiefRole:
         self._gather(now)
         if self.phase is Phase.EVALUATING and self.evaluator.is_over(now, self._signalled):
             self._end()
-        if now >= self._next_line:
+        if now >= self.log.next_line:
             self._write_line(now)
 
     def due(self) -> bool:
@@ -135,9 +114,8 @@ class ChiefRole:
 
     def waits(self) -> Wait | None:
         """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
-        coordinator, servers = self.coordinator, self.context.layout.servers
+        coordinator, layout, servers = self.coordinator, self.context.layout, self.context.layout.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
-        layout = self.context.layout
         if (self.phase is not Phase.RUNNING and not last) or layout.hosts_servers or layout.actors:
             return None  # a replica or a learner in this process says itself whom it waits for
         once = self.context.config.run.start_seconds
@@ -150,21 +128,14 @@ class ChiefRole:
     # Beginning and end ---------------------------------------------------------------------------------------
 
     def _begin(self, resumed: bool, notes: Sequence[tuple[str, str]]) -> None:
-        layout, start = self.context.layout, self.start
-        setup = {"parameters": int(start.parameters.size), "tensors": start.layout}
-        servers = set(layout.servers) - set(layout.workers.values())
-        self.transport.send(json_blob(process, Topic.SETUP, setup) for process in servers)
-        counts = {name: np.asarray(getattr(start, name), np.int64) for name in ("version", "agent_steps")}
-        for worker, process in layout.workers.items():
-            state = start.worker_states.get(worker, {}) | counts
-            self.transport.send([Blob(process, Topic.SETUP, encode_arrays(state))])
-        slots = list(start.slots.values())
+        start, slots = self.start, list(self.start.slots.values())
+        self.transport.send(setups(self.context.layout, start))
         self.transport.open(self.coordinator.channels(start.parameters.size, len(slots)))
         self.transport.send(self.coordinator.begin(start.parameters, slots, start.optimizer_count))
         if resumed:
-            self._event("resumed", f"from update {start.version}", update=start.version)
+            self.log.event("resumed", f"from update {start.version}", update=start.version)
         for name, text in notes:
-            self._event(name, text)
+            self.log.event(name, text)
 
     def stop(
         self, status: str, message: str, signalled: bool = False, flags: Flag = Flag.CHECKPOINT | Flag.PUBLISH
@@ -174,11 +145,11 @@ class ChiefRole:
             self._stop_sooner(status, message, signalled)
             return
         self.phase, self._signalled = Phase.STOPPING, signalled
-        self._trained_seconds = time.monotonic() - self._began
+        self._trained_seconds = time.monotonic() - self.log.began
         if not flags & Flag.CHECKPOINT:  # the final evaluation is that of the part before, and has its time
             longest = 60.0 * self.context.config.run.minutes or math.inf  # as for the ranks that wait for its end
-            self._trained_seconds = max(self._trained_seconds, min(self._trained_before, longest))
-            self._acted = self._acted_before
+            self._trained_seconds = max(self._trained_seconds, min(self._before.trained_seconds, longest))
+            self._acted = self._before.agent_steps
         self.time_left.training_over(self._trained_seconds, not signalled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
@@ -192,6 +163,9 @@ class ChiefRole:
         if status == "failed" and self.result["status"] != "failed":
             self.result |= {"status": status, "message": message}
         if signalled and self.phase is Phase.STOPPING:
+            if self._stop_deadline == math.inf:
+                self._without_last = {"status": status, "message": message}
+                self.coordinator.request(Flag.STOP)  # with the step under way, also where it is refused
             self._signalled = True
             self._stop_deadline = min(self._stop_deadline, time.monotonic() + LAST_COMMIT_SECONDS)
 
@@ -206,19 +180,14 @@ class ChiefRole:
         cut = self._signalled and self.evaluator.lacks_final(self._trained_seconds)
         if cut and self.result["status"] == "finished":
             self.result["unevaluated"] = True  # training is done; who goes on with the run evaluates it
-        totals = self._to_score | {
+        totals = self.evaluator.to_score | {
             "update": self._last_version,
             "agent_steps": max(self._acted, self.collector.agent_steps),
-            "wall_seconds": round(self.wall_seconds, 3),
+            "wall_seconds": round(self.log.wall_seconds, 3),
         }
         write_json(self.context.run_dir / RESULT, self.result | totals)
-        self._tell_of(self.callbacks.close(self.result | totals))
-        self.writer.close()
-        layout = self.context.layout
-        evaluator = set() if self.evaluator.rank is None else {self.evaluator.rank}
-        others = {*range(layout.size), *layout.servers} | evaluator
-        self.transport.send(Blob(process, Topic.END, b"") for process in others - {layout.chief})
-        self.transport.send([Blob(layout.chief, Topic.END, b"")])
+        self.log.end(self.result | totals)
+        self.transport.send(ends(self.context.layout, self.evaluator.rank))
         self.phase, self.finished = Phase.ENDED, True
 
     # Steps ---------------------------------------------------------------------------------------------------
@@ -245,13 +214,14 @@ class ChiefRole:
             return
         version = self.coordinator.next_version
         if self.budget.last_update(version):
-            self.stop("finished", self.budget.updates_used_up())
+            flags = Flag.CHECKPOINT | Flag.PUBLISH | Flag.WITH_UPDATE
+            self.stop("finished", self.budget.updates_used_up(), flags=flags)
             self._stop_deadline = math.inf  # the last update is still to be made
             return
         if self.budget.checkpoint_due(version, time.monotonic()) and self.saver.gathering.assembly is None:
             self.coordinator.request(Flag.CHECKPOINT)
-        elapsed = self.wall_seconds
-        if self.evaluator.rank is not None and self.evaluations.due(version, elapsed, self.metrics):
+        elapsed = self.log.wall_seconds
+        if self.evaluator.rank is not None and self.evaluations.due(version, elapsed, self.log.metrics):
             self.coordinator.request(Flag.PUBLISH)
             self._evaluation_due = True
         if self.context.layout.actors:
@@ -262,67 +232,44 @@ class ChiefRole:
     def _ends_at_once(self) -> bool:
         """Ends a run whose budget earlier parts had used up, before it makes an update; whether it did."""
         begins = self.coordinator.version == self.start.version
-        if not begins or not (budget := self._used_up_before()):
+        if not begins or not (budget := self._before.used_up(self.budget)):
             return False
         self.stop("finished", budget, flags=Flag.PUBLISH)  # an earlier part made its last checkpoint
         if self.phase is Phase.STOPPING:
             self._command()
         return True
 
-    def _used_up_before(self) -> str | None:
-        """Which budget earlier parts had used up, or None. Minutes count anew, unless all else is done; only the last
-        checkpoint knows for how long the run was trained: from an older one training goes on."""
-        done = self.context.evaluates_only and self._trained_before > 0.0
-        seconds = 60.0 * self.context.config.run.minutes if done else 0.0
-        return self.budget.used_up_before(self._acted_before, seconds)
-
     def _on_closed(self, closed: Closed) -> None:
         if closed.flags & Flag.COMMAND:
             self._on_flags(closed)
             return
-        metrics = self.metrics
-        metrics.count("datapoints_applied", 0 if closed.refused else closed.samples)
-        metrics.gauge("learning_rate", self.coordinator.learning_rate(closed.version))
-        if np.isfinite(closed.norm):
-            metrics.mean("average_gradient_norm", closed.norm)
-        if not math.isnan(closed.staleness):
-            metrics.mean("staleness", closed.staleness)
-            metrics.maximum("staleness", closed.staleness)
+        self.log.step(closed, self.coordinator.learning_rate(closed.version))
         if not self._started:
-            self._on_first()
+            self._started = True
+            self.log.first_update(self.coordinator.version)
         if closed.refused:
             self._on_refused(closed)
         self._on_flags(closed)
-
-    def _on_first(self) -> None:
-        self._started = True
-        phase_ended("first update")
-        phases = take_phases()
-        parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
-        self._event("started", f"first update after {sum(phases.values()):.1f} s: {parts}", seconds=phases)
-        self.time_left.first_update(time.monotonic() - self._began, self.collector.agent_steps)
-        self._event("phase", plan(self.context.config), **self._now())
 
     def _on_flags(self, closed: Closed) -> None:
         flags = closed.flags
         last, now = bool(flags & Flag.STOP), time.monotonic()
         if flags & Flag.CHECKPOINT:
-            self.saver.begin(closed.version, self.coordinator.step, self.wall_seconds, last, now)
+            self.saver.begin(closed.version, self.coordinator.step, self.log.wall_seconds, last, now)
             self.budget.checkpointed(closed.version, now)
             if self.coordinator.asynchronous and not last:  # servers answer one worker, and have no word for all
                 workers = (self.context.layout.workers[worker] for worker in self.coordinator.live)
                 self.transport.send(json_blob(process, Topic.STATE_DUE, closed.version) for process in workers)
-        if flags & Flag.STOP:
+        if last:
             self.phase, self._last_version = Phase.SAVING, closed.version
+            if self.result["status"] == "finished" and not self.budget.last_update(closed.version):
+                self.result |= self._without_last
         if flags & Flag.PUBLISH and self._evaluation_due:
             self._evaluation_due = False
             self._evaluate(closed.version, last)
 
     def _on_refused(self, closed: Closed) -> None:
-        self.metrics.count("steps_refused")
-        names = ", ".join(f"worker {worker}" for worker in closed.refused)
-        text = f"step {closed.step} refused: the gradient of {names} is not finite"
-        self._event("gradient_refused", text, workers=list(closed.refused), update=closed.version)
+        names = self.log.refused(closed)
         limit = self.context.config.run.max_refused_steps
         if self.coordinator.refused_steps >= limit:
             self.stop(
@@ -336,24 +283,16 @@ class ChiefRole:
 
     def _evaluate(self, version: int, last: bool) -> None:
         acted = max(self._acted, self.collector.agent_steps)
-        at = {"version": version, "agent_steps": acted, "wall_seconds": self.wall_seconds}
+        at = {"version": version, "agent_steps": acted, "wall_seconds": self.log.wall_seconds}
         if not last:
-            self.evaluator.play(at, self._planned_seconds)
+            self.evaluator.play(at, self._before.planned_seconds)
         elif not self._signalled:
             self.evaluator.play_last(at, self._trained_seconds)
 
     def _on_result(self, content: Mapping[str, Any]) -> None:
-        record = self.evaluator.take(content)
-        target = self.context.config.evaluation.target_score
-        if record is None or target is None or self.evaluations.reached:
-            return
-        if content["mean"] >= target and complete([record]):
-            self.evaluations.reached = True
-            self._to_score = {"time_to_score_seconds": content["wall_seconds"]}
-            text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
-            self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
-            if self.context.config.evaluation.stop_at_target:
-                self.stop("target", f"target score reached: {text}")
+        reached = self.evaluator.take(content)
+        if reached and self.context.config.evaluation.stop_at_target:
+            self.stop("target", f"target score reached: {reached}")
 
     # Budget, checkpoints, metrics ----------------------------------------------------------------------------
 
@@ -368,7 +307,7 @@ class ChiefRole:
                 self._signalled = True
 
     def _check_budget(self, now: float) -> None:
-        if reason := self.budget.used_up(self.collector.agent_steps, now - self._began):
+        if reason := self.budget.used_up(self.collector.agent_steps, now - self.log.began):
             self.stop("finished", reason)
 
     def _gather(self, now: float) -> None:
@@ -381,8 +320,9 @@ class ChiefRole:
         if last and self.saver.idle:
             self.phase = Phase.EVALUATING
             if limit := self.evaluator.await_last(now):
-                self.time_left.final_evaluation(now - self._began, limit)
-                self._event("phase", announcement(self.context.config.evaluation, limit), **self._now())
+                self.time_left.final_evaluation(now - self.log.began, limit)
+                phase = self.log.phase(self.coordinator.version)
+                self.log.event("phase", announcement(self.context.config.evaluation, limit), **phase)
 
     def _counted(self, workers: Iterable[int]) -> tuple[int, dict[str, Any]]:
         """Agent steps and counters of a checkpoint with the states of these workers, who report before they send it."""
@@ -395,16 +335,16 @@ class ChiefRole:
         }
         return int(metrics["totals"].get("agent_steps", 0)), counters
 
+    def _write_line(self, now: float) -> None:
+        self.log.line(now, self.coordinator.version, len(self.coordinator.live))
+
+    # What other ranks say, and their deaths ------------------------------------------------------------------
+
     def _on_blob(self, blob: Blob) -> None:
         if blob.peer == self.evaluator.rank:
             self.evaluator.heard(time.monotonic())
         if blob.topic == Topic.REPORT:
-            report = json.loads(blob.data)
-            self.collector.add(report)
-            if "evaluation_games_over" in report["gauges"]:
-                self.time_left.games_over(report["gauges"]["evaluation_games_over"])
-            for event in report.get("events", ()):
-                self._event(**event)
+            self.log.report(json.loads(blob.data))
         elif blob.topic == Topic.RESULT:
             self._on_result(json.loads(blob.data))
         elif blob.topic == Topic.STATE:
@@ -415,12 +355,12 @@ class ChiefRole:
         elif blob.topic == Topic.FAILED:
             self._on_failed(blob.peer, **json.loads(blob.data))
         elif blob.topic == Topic.EVENT:
-            self._event(**json.loads(blob.data))
+            self.log.event(**json.loads(blob.data))
 
     def _on_failed(self, peer: int, text: str, line: str) -> None:
         name = self.context.layout.name(peer)
         self._failed.add(peer)
-        self._event("rank_failed", f"{name}: {line}", traceback=text)
+        self.log.event("rank_failed", f"{name}: {line}", traceback=text)
         if peer == self.evaluator.rank:
             self.evaluator.lost()  # though it may go on sending reports
         self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
@@ -433,7 +373,7 @@ class ChiefRole:
             return
         layout = self.context.layout
         name = layout.name(event.peer)
-        note = self._event if event.peer not in self._failed else lambda *what: None  # why it died was told
+        note = self.log.event if event.peer not in self._failed else lambda *what: None  # why it died was told
         for worker, process in layout.workers.items():
             if process == event.peer:
                 self.transport.send(self.coordinator.worker_lost(worker))
@@ -449,26 +389,6 @@ class ChiefRole:
         if event.peer in layout.replay_shards:
             note("replay_shard_lost", f"{name} died, and with it its part of the replay")
         essential_lost(event, layout)
-
-    def _write_line(self, now: float) -> None:
-        self._next_line = now + self.context.config.run.log_every_seconds
-        self.metrics.gauge("live_workers", len(self.coordinator.live))
-        self.collector.add(self.metrics.report())
-        shortest = min(REPORT_SECONDS, self.context.config.run.log_every_seconds)
-        line = self.collector.line(self.coordinator.version, self.wall_seconds, shortest)
-        self.writer.write(line | self._now())
-        self._tell_of(self.callbacks.troubles())
-
-    def _now(self) -> dict[str, Any]:
-        """Phase of the run and time that is left."""
-        return self.time_left.now(time.monotonic() - self._began, self.coordinator.version, self.collector.agent_steps)
-
-    def _tell_of(self, troubles: Sequence[Trouble]) -> None:
-        for name, text, fields in troubles:
-            self._event(name, text, **fields)
-
-    def _event(self, name: str, text: str, **fields: Any) -> None:
-        self.writer.event(name, text, self.wall_seconds, **fields)
 
 
 def _rank_of(worker: int) -> str:

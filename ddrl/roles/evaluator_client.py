@@ -27,6 +27,7 @@ class EvaluatorClient:
 
     Attributes:
         rank: of the evaluator; None where there is none, or it died.
+        to_score: what the target score took, for the result; empty until it is reached.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class EvaluatorClient:
     ):
         self.rank = context.layout.evaluator
         self._run, self._layout, self._transport = context.config.run, context.layout, transport
+        self._target = context.config.evaluation.target_score
+        self.to_score: dict[str, float] = {}
         self._evaluations, self._event, self._write = evaluations, event, write
         self._final: dict[str, Any] = {}  # request of the final evaluation
         self._whole = False  # all its games are over
@@ -99,8 +102,21 @@ class EvaluatorClient:
         """The evaluator sent something."""
         self._heard = now
 
-    def take(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Takes a result; its record, or None where there are no scores."""
+    def take(self, content: Mapping[str, Any]) -> str:
+        """Takes a result; where it is the first to reach the target score, this in words, else an empty string."""
+        record, target, evaluations = self._record(content), self._target, self._evaluations
+        if record is None or target is None or evaluations.reached:
+            return ""
+        if not (content["mean"] >= target and complete([record])):
+            return ""
+        evaluations.reached = True
+        self.to_score = {"time_to_score_seconds": content["wall_seconds"]}
+        text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
+        self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
+        return text
+
+    def _record(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The record of a result, which is written; None where there are no scores."""
         if not self._evaluations.finish(content):
             return None  # games of an older version that were ended
         if "failed" in content:

@@ -44,7 +44,12 @@ SETTLE_SECONDS = 2.0  # for a trainer that acts when the run ends
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What the trainer hands over: a gradient <float32>[N], and the parameters that it was taken at."""
+    """What the trainer hands over: a gradient <float32>[N], and the parameters that it was taken at.
+
+    Attributes:
+        samples: data-points in it.
+        finite: whether all of it is, and its norm in float32: sums of such gradients are, too.
+    """
 
     vector: np.ndarray
     snapshot: Snapshot
@@ -122,7 +127,7 @@ class Trainer:
         metrics.maximum("lag", lag.max())
         metrics.count("datapoints", len(lag))
         metrics.count("gradients")
-        finite = seen_finite and (math.isfinite(values["gradient_norm"]) or bool(np.isfinite(vector).all()))
+        finite = seen_finite and math.isfinite(values["gradient_norm"])
         if finite:
             for name, value in values.items():
                 metrics.mean(name, value)

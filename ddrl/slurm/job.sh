@@ -129,7 +129,7 @@ train() {
     status=0
     supervise "$run" "$before" "${launch[@]}" "${command[@]}" || status=$?
     # with ULFM, mpirun takes the loss of any rank for survived
-    [[ $status != 0 ]] || ended_well "$run" "$before" || status=1
+    [[ $status != 0 ]] || { ended_well "$run" "$before" && ! cut_off "$run"; } || status=1
     if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run" "$before"; then break; fi
     nodes_answer || [[ $ASKED ]] || await_requeue
     [[ ! $ASKED ]] || break
@@ -178,6 +178,10 @@ nodes_answer() {
   timeout 60 srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 true 2>&1 \
     | sed 's/^/check of the nodes: /'
 }
+
+# cut_off RUN: the run has stopped, nobody asked this job for it, and a node is gone. mpirun then ends the ranks that are
+# left as whoever asks them to stop.
+cut_off() { [[ ! $ASKED ]] && grep -qs '"status": "stopped"' "$1/result.json" && ! nodes_answer; }
 
 # await_requeue: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout). Returns
 # where the job is asked to end before.

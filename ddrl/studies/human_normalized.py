@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl.algorithms.parts import rom_name
 from ddrl.errors import UsageError
+from ddrl.rom_names import rom_name
 
 TABLE = Path(__file__).with_suffix(".csv")
 HUMAN_LEVEL = 75.0  # percent, from which Mnih et al. call a score human

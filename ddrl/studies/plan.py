@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,9 +78,7 @@ def write(plan: Plan) -> None:
     Raises:
         UsageError: two points have one name, or the directory cannot be written.
     """
-    names = [point.name for point in plan.points]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"two points are called {twice[0]}: give each value once")
+    check_names(plan)
     entries = [
         {"name": p.name, "labels": dict(p.labels), "cores": p.cores, "config": rundir.config_to_dict(p.config)}
         for p in plan.points
@@ -92,7 +91,39 @@ def write(plan: Plan) -> None:
         plan.directory.mkdir(parents=True, exist_ok=True)
         rundir.write_json(plan.directory / PLAN, content)
     except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; choose one that can be written") from error
+        raise _refused(plan.directory, error) from error
+
+
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Makes the directory of a study, and keeps out of it every other call that would run all its points, or submit
+    them. Whoever runs one point holds the directory of that point alone.
+
+    Raises:
+        UsageError: another call is at it, or the directory cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(directory, error) from error
+    busy = f"--dir {directory}: another `ddrl study` is running in it; wait until it ends or stop it, or choose another"
+    with rundir.locked(directory, busy):
+        yield
+
+
+def _refused(directory: Path, error: OSError) -> UsageError:
+    return UsageError(f"--dir {directory}: {error.strerror}; choose one that can be written")
+
+
+def check_names(plan: Plan) -> None:
+    """Each point has a directory of its own.
+
+    Raises:
+        UsageError: two points have one name.
+    """
+    names = [point.name for point in plan.points]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two points are called {twice[0]}: give each value once")
 
 
 def check_same(plan: Plan, settings: Mapping[str, Any]) -> None:

@@ -54,9 +54,10 @@ class RaceSettings(TargetSettings):
     peer_python: str = ""
     """Python of a virtual environment that has Stable-Baselines3; without it only ours run."""
     eval_every_minutes: float = 10.0
-    """Training between two evaluations of the peer, which has one at once when its training games reach the target."""
+    """Training between two evaluations of the peer, which is evaluated at once when its training games reach the
+    target."""
     peer_replay: int = 0
-    """Transitions of its DQN's replay at most (0: its zoo's 100,000), 56 KB each on Atari."""
+    """Largest number of transitions in the replay of the peer's DQN (0: its zoo's 100,000), 56 KB each on Atari."""
     cores: int = 0
     """Cores that a run may use (0: all)."""
     stop_at_target: bool = True

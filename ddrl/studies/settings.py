@@ -48,7 +48,7 @@ class StudySettings:
                 if not value or len(set(value)) != len(value):
                     raise UsageError(f"{given}: give one or more, each once")
                 if hint == tuple[int, ...] and min(value) < 1:
-                    raise UsageError(f"{given}: at least 1 each")
+                    raise UsageError(f"{given}: each must be at least 1")
 
     @property
     def seeds(self) -> range:

@@ -40,9 +40,9 @@ knows nothing. CartPole's episodes end at random, so that workers are as indepen
 
 @dataclasses.dataclass(frozen=True)
 class SimulateSettings(StudySettings):
-    """Predict updates/s, data-points/s and efficiency of the exchange between workers and parameter servers for sizes
+    """Predict updates/s, data-points/s, and efficiency of the exchange between workers and parameter servers for sizes
     that are not at hand, by a discrete-event model of what ddrl does, and say what limits it. Each worker's batch stays
-    the same (weak scaling). With it, claims 1 and 2 of HTS-RL (Liu et al. 2020)."""
+    the same (weak scaling). The report also has claims 1 and 2 of HTS-RL (Liu et al. 2020)."""
 
     calibrate: str = ""
     """Run directory whose metrics give the times of gradients, messages, and decisions (none: the options give

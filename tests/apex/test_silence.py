@@ -9,8 +9,9 @@ import pytest
 
 from ddrl.apex import replay_shard as shard_module
 from ddrl.apex import sampler as sampler_module
+from ddrl.exchange.messages import CHANNEL, Kind
 from ddrl.replay import storage
-from tests.apex.apex_world import World
+from tests.apex.apex_world import LEARNER, World
 
 
 class Clock:
@@ -66,6 +67,18 @@ def test_the_others_are_asked_for_the_batches_of_a_silent_shard(tmp_path, monkey
     for _ in range(20):
         assert world.learn(), "the other shard's batches come"
         clock.run(world, 1, silent={second})
+
+
+def test_words_that_nobody_answers_do_not_pile_up_at_a_silent_shard(tmp_path, monkeypatch):
+    """Also while it is thought to write its part of a checkpoint."""
+    clock, world = Clock(monkeypatch), World(tmp_path)
+    second = world.layout.replay_shards[1]
+    world.steps(1_500)
+    clock.run(world, 2)
+    world.sampler._shards[1].saving = True
+    clock.run(world, sampler_module.SILENT_SECONDS + 2, silent={second})
+    words = world.net.queues[LEARNER, second, CHANNEL[Kind.PAUSE]]
+    assert len(words) > 2 and all(word.newest_only for word in words if word.header.kind in (Kind.PAUSE, Kind.TRIM))
 
 
 def test_a_shard_that_writes_for_long_says_so_and_is_waited_for(tmp_path, monkeypatch):

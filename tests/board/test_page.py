@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
+import threading
 
 import pytest
 from hypothesis import given
@@ -54,6 +56,42 @@ def test_a_file_holds_everything(tmp_path, capsys):
     assert data["runs"][0]["name"] == "hostile" and data["series"]["1"]["columns"]["evaluation/mean"] == [3.0]
     assert data["details"][0]["events"][0]["text"] == HOSTILE and data["logs"][0]["lines"] == [HOSTILE]
     assert data["videos"] == {"1/0": "data:image/gif;base64,R0lGODlh"}
+
+
+@pytest.mark.parametrize(
+    "interruption, raised",
+    [(OSError(28, "No space left on device"), UsageError), (KeyboardInterrupt(), KeyboardInterrupt)],
+    ids=["full disk", "Ctrl-C"],
+)
+def test_a_file_that_is_not_written_to_its_end_leaves_the_one_before(tmp_path, monkeypatch, interruption, raised):
+    make_run(tmp_path / "run")
+    output = tmp_path / "board.html"
+    output.write_text("before")
+
+    def interrupted(descriptor):
+        raise interruption
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(raised) as error:
+        command.main([str(tmp_path / "run"), "--output", str(output)])
+    assert raised is KeyboardInterrupt or f"{output}: No space left on device; name a file" in str(error.value)
+    assert output.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["board.html", "run"]
+
+
+def test_a_link_and_a_pipe_stay_what_they_are(tmp_path):
+    make_run(tmp_path / "run")
+    link, pipe, read = tmp_path / "link", tmp_path / "pipe", []
+    link.symlink_to(tmp_path / "board.html")
+    assert command.main([str(tmp_path / "run"), "--output", str(link)]) == 0
+    assert link.is_symlink() and (tmp_path / "board.html").read_text().lower().startswith("<!doctype html>")
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    assert command.main([str(tmp_path / "run"), "--output", str(pipe)]) == 0
+    assert pipe.is_fifo()
+    reader.join(timeout=60)
+    assert read and read[0].rstrip().endswith("</html>")
 
 
 def test_a_video_that_goes_away_costs_no_more_than_itself(tmp_path, monkeypatch):

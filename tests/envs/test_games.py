@@ -11,6 +11,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.game_names import atari_games, atari_rom, gymnasium_games
 from ddrl.errors import UsageError
+from ddrl.rom_names import rom_name
 
 
 @pytest.mark.parametrize(
@@ -36,10 +37,16 @@ def test_spellings(spelling, rom):
     assert atari_rom(spelling) == rom
 
 
+def test_settings_of_a_game_are_chosen_by_the_spellings_that_are_played():
+    assert rom_name("PongNoFrameskip") == rom_name("ALE/Pong-v5") == "pong" == atari_rom("PongNoFrameskip")
+    assert (rom_name("Pong-v3"), atari_rom("Pong-v3")) == ("", None)
+
+
 def test_an_environment_of_a_plugin_is_not_taken_for_the_rom_of_that_name():
     plugins.register_environment("Othello-v0", lambda **options: gymnasium.make("CartPole-v1", **options))
     try:
         assert (atari_rom("Othello-v0"), atari_rom("othello")) == (None, "othello")
+        assert (rom_name("Othello-v0"), rom_name("othello")) == ("", "othello")
         environment = make_environment(EnvironmentConfig(game="Othello-v0"), 1)
         assert environment.observation_shape == (4,) and environment.stamp["backend"] == "gymnasium"
         environment.close()

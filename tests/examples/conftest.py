@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddrl import plugins
+from ddrl import plugin_modules
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -17,7 +17,7 @@ def example():
     """Name of a file of examples/ -> its module."""
 
     def load(name):
-        plugins.load([str(EXAMPLES / f"{name}.py")])
+        plugin_modules.load([str(EXAMPLES / f"{name}.py")])
         return sys.modules[name]
 
     return load

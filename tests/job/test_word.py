@@ -8,7 +8,8 @@ import pytest
 
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
-from ddrl.exchange.transport import Blob
+from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.transport import Blob, Channel
 from ddrl.job import word
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import Topic
@@ -17,7 +18,10 @@ from ddrl.job.word import WordRole
 
 class Transport:
     def __init__(self, rank):
-        self.rank, self.sent = rank, []
+        self.rank, self.sent, self.opened = rank, [], []
+
+    def open(self, channels):
+        self.opened += channels
 
     def send(self, messages):
         self.sent += messages
@@ -40,7 +44,8 @@ def test_the_chief_speaks_to_workers_and_servers_once_in_a_while_until_the_end(t
     chief = role(0, tmp_path, servers)
     for _ in range(3):
         chief.advance()
-    assert [blob.peer for blob in chief._transport.sent] == others and chief.waits() is None
+    assert [message.peer for message in chief._transport.sent] == others and chief.waits() is None
+    assert all(message.newest_only for message in chief._transport.sent), "one that hangs is not sent ever more"
     clock.seconds += word.WORD_SECONDS
     chief.advance()
     assert len(chief._transport.sent) == 2 * len(others)
@@ -58,7 +63,8 @@ def test_the_others_wait_for_the_next_word_and_for_none_after_the_end(tmp_path, 
         (0,),
         TrainConfig(algorithm=BA3CConfig()).run.start_seconds,
     ) and not server._transport.sent
-    server.handle(Blob(0, Topic.WORD, b""))
+    assert server._transport.opened == [Channel(0, Kind.WORD)]
+    server.handle(Message(0, Header(Kind.WORD)))
     second = server.waits()
     assert second.what != first.what and second.patience_seconds == 0.0
     assert server.waits() == second, "a wait that lasts stays the same"

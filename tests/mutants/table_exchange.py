@@ -109,18 +109,26 @@ MUTANTS = (
     Mutant(
         "refusal-does-not-skip",
         "ddrl/exchange/parameter_server/coordinator.py",
-        "skip = bool(refused) or overflow",
-        "skip = overflow",
+        "skip = bool(refused)",
+        "skip = False",
         (
             "tests/exchange/parameter_server/test_protocol.py::test_gradient_that_is_not_finite_refuses_the_step_on_all_shards",
         ),
         "One gradient that is not finite ends the run.",
     ),
     Mutant(
+        "words-pile-up-at-a-rank-that-hangs",
+        "ddrl/exchange/mpi.py",
+        "if box is not None and not self._test(box[0], peer):",
+        "if False:",
+        ("tests/parallel/test_exchange.py::test_transport",),
+        "After some minutes nothing that a rank sends arrives anywhere, as another one hangs.",
+    ),
+    Mutant(
         "refusal-of-overflows-is-lost",
         "ddrl/exchange/parameter_server/coordinator.py",
-        "overflow = bool(self.clip_norm) and not refused and not math.isfinite(squared_norm)",
-        "overflow = False",
+        "refused = refused_by(squared_norm, members)",
+        "refused = 0",
         (
             "tests/exchange/parameter_server/test_coordinator.py::test_a_norm_that_is_not_finite_refuses_the_step_as_a_whole",
         ),
@@ -285,8 +293,8 @@ MUTANTS = (
     Mutant(
         "allreduce-lets-overflows-through",
         "ddrl/exchange/allreduce/replica.py",
-        "if not refused and not math.isfinite(squared):",
-        "if False:",
+        "refused = refused or refused_by(squared, to_bitmap(self.members))",
+        "refused = refused or 0",
         ("tests/exchange/allreduce/test_replica.py::test_an_average_that_overflows_is_refused",),
         "An average that is not finite ends the run.",
     ),

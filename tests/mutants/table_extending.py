@@ -8,14 +8,14 @@ MUTANTS = (
     Mutant(
         "simulator-processes-have-no-plugins",
         "ddrl/envs/simulator_process.py",
-        '        plugins.load(settings["plugins"])\n',
+        '        plugin_modules.load(settings["plugins"])\n',
         "",
         ("tests/parallel/test_plugins.py::test_every_process_of_a_run_imports_its_plugins",),
         "A process of simulators does not know a user's environments and wrappers.",
     ),
     Mutant(
         "a-plugin-that-fails-leaves-its-names",
-        "ddrl/plugins.py",
+        "ddrl/plugin_modules.py",
         "        REGISTRIES[number].remove(name)",
         "        pass",
         ("tests/test_plugins.py::test_what_is_no_plugin_is_refused_in_one_line",),
@@ -55,9 +55,9 @@ MUTANTS = (
     ),
     Mutant(
         "a-rom-is-played-in-place-of-a-plugins-game",
-        "ddrl/envs/game_names.py",
-        "if game in plugins.environments.names():",
-        "if False:",
+        "ddrl/rom_names.py",
+        "if match is None or game in plugins.environments.names():",
+        "if match is None:",
         ("tests/envs/test_games.py::test_an_environment_of_a_plugin_is_not_taken_for_the_rom_of_that_name",),
         "A user's own Othello is never trained on, and Atari's is.",
     ),
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "a-network-that-was-named-is-replaced",
         "ddrl/options.py",
-        'if arguments.resume or "network" in given:',
+        'if arguments.resume or "network" in arguments.given:',
         "if arguments.resume:",
         ("tests/test_game_settings.py::test_a_network_that_was_named_stays",),
         "A user's choice of a network is overruled instead of refused.",

@@ -176,6 +176,14 @@ MUTANTS = (
         "Shards are drawn from by what they hold, not by its priorities.",
     ),
     Mutant(
+        "apex-words-pile-up-at-a-silent-shard",
+        "ddrl/apex/sampler.py",
+        "Message(shard.process, header, newest_only=True)",
+        "Message(shard.process, header)",
+        ("tests/apex/test_silence.py::test_words_that_nobody_answers_do_not_pile_up_at_a_silent_shard",),
+        "After some minutes the learner can send nothing to any shard.",
+    ),
+    Mutant(
         "apex-silent-shards-hold-the-prefetch",
         "ddrl/apex/sampler.py",
         "shard.asked - shard.received for shard in self._shards.values() if not shard.told",

@@ -14,6 +14,14 @@ MUTANTS = (
         "Slurm takes an empty partition for a name, and refuses every job.",
     ),
     Mutant(
+        "the-memory-of-a-job-is-not-seen-from-its-steps",
+        "ddrl/placement/resources.py",
+        "return [root / inside, *(root / group for group in inside.parents)]",
+        "return [root / inside]",
+        ("tests/test_config.py::test_the_limit_of_each_control_group_around_that_of_this_process_counts",),
+        "A run that does not fit its job is begun, and the kernel kills it when its replay is full.",
+    ),
+    Mutant(
         "a-percent-sign-in-a-directory-is-a-mark",
         "ddrl/slurm/script.py",
         "{str(directory).replace('%', '%%')}",

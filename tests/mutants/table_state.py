@@ -97,6 +97,14 @@ MUTANTS = (
         "A run makes an update more than it should.",
     ),
     Mutant(
+        "budget-of-updates-counts-one-that-was-refused",
+        "ddrl/roles/chief.py",
+        "flags = Flag.CHECKPOINT | Flag.PUBLISH | Flag.WITH_UPDATE",
+        "flags = Flag.CHECKPOINT | Flag.PUBLISH",
+        ("tests/roles/test_chief.py::test_a_last_update_that_is_refused_is_made_anew",),
+        "A run makes an update less than it should.",
+    ),
+    Mutant(
         "evaluation-takes-all-the-time",
         "ddrl/roles/evaluations.py",
         "if self.seconds + self._next_seconds > share * (elapsed + self._next_seconds):",
@@ -154,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "target-is-reached-by-a-few-games",
-        "ddrl/roles/chief.py",
+        "ddrl/roles/evaluator_client.py",
         'content["mean"] >= target and complete([record])',
         'content["mean"] >= target and not record["timed_out"]',
         ("tests/roles/test_chief_evaluations.py::test_scores_that_do_not_reach_the_target",),

@@ -14,6 +14,14 @@ MUTANTS = (
         "A packed study of somebody else replaces any file of whoever reports it.",
     ),
     Mutant(
+        "studies-run-side-by-side-in-one-directory",
+        "ddrl/commands/study.py",
+        "plans.held(plan.directory) if actions.alone else contextlib.nullcontext()",
+        "contextlib.nullcontext()",
+        ("tests/studies/test_command.py::test_a_second_study_is_refused_while_one_runs_in_the_directory",),
+        "Two studies that are begun at once train the same points, and one replaces the plan of the other.",
+    ),
+    Mutant(
         "straggler-in-every-worker",
         "ddrl/builders/agent.py",
         "if worker == config.exchange.workers - 1:",

@@ -19,6 +19,7 @@ from tests.parallel.meeting import meet
 
 CUTS = (0, 1, 5, 70_000)  # shards of 1, 4 and many values: below and above the eager limit
 GRADIENTS, LARGE, NEWEST = 30, 500_000, 60
+WORDS, LONGER = 3_000, 2_000  # more than Open MPI has places for; bytes that need such a place
 BLOB_SIZES = (0, 1, 100, 4_096, 70_000, 3_000_000, 0)
 PATIENCE_SECONDS = 30.0
 
@@ -80,6 +81,32 @@ def newest_only(transport: MpiTransport) -> bool:
     )
 
 
+def words(transport: MpiTransport) -> bool:
+    """A rank that hangs keeps nothing from another one, however often it is spoken to; it hears the last word."""
+    answered = lambda events: any(isinstance(event, Blob) for event in events)
+    if transport.rank == 0:
+        (hangs,) = (int(event.data) for event in collect(transport, answered))
+        os.kill(hangs, signal.SIGSTOP)
+        try:
+            for number in range(WORDS):
+                transport.send([Message(1, Header(Kind.WORD, step=number), newest_only=True)])
+                transport.poll()
+            transport.send([Blob(2, 1, b"?" * LONGER)])
+            collect(transport, answered)
+        finally:
+            os.kill(hangs, signal.SIGCONT)
+        return transport.flush(PATIENCE_SECONDS)
+    if transport.rank == 1:
+        transport.send([Blob(0, 1, b"%d" % os.getpid())])
+        events = collect(transport, lambda events: events and events[-1].header.step == WORDS - 1)
+        return len(events) < WORDS / 10  # some dozens fit into memory that is for this rank alone
+    if transport.rank == 2:
+        collect(transport, answered)
+        transport.send([Blob(0, 1, b"yes")])
+        return transport.flush(PATIENCE_SECONDS)
+    return True
+
+
 def blobs(transport: MpiTransport) -> bool:
     """Bytes of any length arrive whole and in order, from everyone to everyone at once."""
     peers = [rank for rank in range(4) if rank != transport.rank]
@@ -138,9 +165,9 @@ def main() -> None:
     transport = MpiTransport(comm, 1, survive=True)
     if transport.rank > 0:
         floats = CUTS[transport.rank] - CUTS[transport.rank - 1]
-        transport.open([Channel(0, Kind.GRADIENT, floats), Channel(0, Kind.PARAMETERS, LARGE)])
+        transport.open([Channel(0, Kind.GRADIENT, floats), Channel(0, Kind.PARAMETERS, LARGE), Channel(0, Kind.WORD)])
     found = {}
-    for check in (slices, newest_only, blobs):
+    for check in (slices, newest_only, words, blobs):
         found[check.__name__] = check(transport)
         meet(comm)
     early: list = []

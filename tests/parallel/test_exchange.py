@@ -155,5 +155,5 @@ def test_transport(tmp_path):
         if line.startswith("{"):
             record = json.loads(line)
             said[record.pop("rank")] = record
-    good = {"slices": True, "newest_only": True, "blobs": True, "death": True, "garbled": True, "tensorflow": False}
-    assert said == dict.fromkeys(range(3), good)
+    checks = ("slices", "newest_only", "words", "blobs", "death", "garbled")
+    assert said == dict.fromkeys(range(3), {"tensorflow": False} | dict.fromkeys(checks, True))

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ddrl import algorithms
+from ddrl import algorithms, plugins
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
@@ -87,6 +87,18 @@ def test_pong_has_settings_of_its_own_in_the_laptop_preset_of_ape_x(cores, other
     table = REPLAY_LEARNERS["apex-dqn", "laptop"]
     others = {"game": "ALE/Pong-v5", "n_step": 5, "epsilon_steps": 200_000, "learning_rate": 5e-4, **others}
     assert {name: value for name, value in found.items() if value != table[name].value} == others
+
+
+@pytest.mark.parametrize(
+    "algorithm, preset, game",
+    [("apex-dqn", "laptop", "pong"), ("ba3c", "laptop", "space_invaders"), ("ba3c", "ba3c-paper", "ALE/Pong-v5")],
+)
+def test_an_environment_of_a_plugin_has_no_settings_of_the_atari_game_of_that_name(algorithm, preset, game):
+    of_atari = settings_of(algorithms.preset(preset, game, MACHINE, algorithm))
+    plugins.register_environment(game, lambda: None)
+    of_the_plugin = settings_of(algorithms.preset(preset, game, MACHINE, algorithm))
+    of_another = settings_of(algorithms.preset(preset, "My/Thing-v0", MACHINE, algorithm))
+    assert of_the_plugin == of_another | {"game": game} != of_atari
 
 
 def test_every_preset_has_a_table():

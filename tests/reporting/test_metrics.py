@@ -298,6 +298,19 @@ def test_episodes_and_frames_ahead_of_a_checkpoint_are_reported_and_no_part_of_i
     assert (collector.state()["episodes"], collector.state()["scores"]) == (4, [1.0, 3.0, 8.0, 5.0])
 
 
+def test_scores_ahead_of_a_checkpoint_push_none_of_its_100_out():
+    rank, collector = RankMetrics("worker", 0), Collector()
+    scores = [float(score) for score in range(200)]
+    for number, score in enumerate(scores):
+        rank.episode(score, 5, ahead=number >= 150)
+    collector.add(rank.report())
+    assert collector.state()["scores"] == scores[50:150]
+    assert collector.line(1, 2.0)["online_score_mean"] == 149.5  # of the last 100, those ahead among them
+    rank.settle()
+    collector.add(rank.report())
+    assert collector.state()["scores"] == scores[100:]
+
+
 def test_not_finite_numbers_are_left_out(tmp_path):
     collector = Collector()
     means = {"loss": (math.nan, 1), "entropy": (2.0, 1)}

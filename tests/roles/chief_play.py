@@ -19,7 +19,7 @@ from ddrl.job.layout import JobContext, JobLayout
 from ddrl.job.role import Topic
 from ddrl.npz import encode_arrays
 from ddrl.reporting.metrics import read_metrics
-from ddrl.roles import budget, chief
+from ddrl.roles import budget, chief, run_log
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.rundir import RESULT, STOP, read_json
 
@@ -70,8 +70,8 @@ class Play:
     ):
         self.now = 100.0
         clock = types.SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr(chief, "time", clock)
-        monkeypatch.setattr(budget, "time", clock)
+        for module in (budget, chief, run_log):
+            monkeypatch.setattr(module, "time", clock)
         config = TrainConfig(
             algorithm=algorithm or BA3CConfig(),
             run=RunConfig(**{"minutes": 0.0, "checkpoint_every_minutes": 1e6} | (run or {})),

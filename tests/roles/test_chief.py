@@ -162,6 +162,54 @@ def test_a_stop_while_the_last_update_is_awaited_waits_for_it_no_longer_than_for
     job.chief.advance()
     assert all(message.header.flags & Flag.STOP for message in job.sent.take(Kind.COMMIT))
     assert job.chief.phase is Phase.SAVING
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["message"], result["update"]) == ("stopped", "stopped on request", 1)
+    assert "unevaluated" not in result, "more is lacking than the final evaluation"
+
+
+def test_a_last_update_that_is_refused_is_made_anew(play):
+    job = awaiting_the_last_update(play)
+    assert job.have(refused=0b10) == Flag.SKIP and job.have(refused=0b01) == Flag.SKIP
+    assert job.have() == Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
+    job.everything()
+    assert job.files() == ["update-000000002.npz"]
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["update"], job.chief.coordinator.step) == ("finished", 2, 4)
+
+
+def test_a_last_update_that_is_refused_too_often_fails_the_run(play):
+    job = play(run={"max_updates": 2, "max_refused_steps": 2})
+    job.have()
+    assert job.have(refused=0b10) == Flag.SKIP and job.have(refused=0b10) == Flag.SKIP
+    assert job.have(refused=0b10) == Flag.SKIP | Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["update"]) == ("failed", 1) and "2 steps were refused" in result["message"]
+    assert job.files() == ["update-000000001.npz"]
+
+
+def test_a_request_to_stop_does_not_wait_for_a_last_update_that_is_refused(play):
+    job = awaiting_the_last_update(play)
+    job.ask_to_stop()
+    assert job.have(refused=0b10) & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["update"]) == ("stopped", 1) and "unevaluated" not in result
+
+
+def test_a_stop_is_asked_for_once(play, monkeypatch):
+    """Replicas that carry it out between two steps would take a second one in its place, which saves nothing."""
+    job, asked = play(), []
+    monkeypatch.setattr(job.chief.coordinator, "request", asked.append)
+    job.ask_to_stop()
+    job.ask_to_stop()  # its file is still there
+    assert asked == [Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH]
 
 
 @pytest.mark.parametrize("rank", [1, 4])

@@ -239,6 +239,24 @@ def test_a_run_that_ends_before_a_worker_has_begun_keeps_its_state(tmp_path):
     assert state["draws"].tolist() == [9, 9] and int(state["of"]) == 7
 
 
+@pytest.mark.parametrize(
+    ("value", "norm", "finite"),
+    [
+        (3e18, 3e18, True),
+        (3e38, np.inf, False),  # twice that is infinite
+        (np.inf, np.inf, False),
+        (np.nan, np.nan, False),
+    ],
+)
+def test_a_gradient_whose_norm_overflows_is_not_finite(value, norm, finite):
+    found = np.array([1.0, value], np.float32), {"gradient_norm": norm}, None
+    learner = types.SimpleNamespace(gradient=lambda *what: found, context=())
+    schedule = types.SimpleNamespace(contribution=lambda batch: None)
+    trainer = Trainer(schedule, learner, RankMetrics("worker", 0), lambda: None, lambda version: 1.0)
+    batch = types.SimpleNamespace(behaviour_version=np.zeros(4, np.int64))
+    assert trainer._gradient(Snapshot(5, 7, None), batch).finite == finite
+
+
 def test_every_step_has_random_numbers_of_its_own():
     """Those of SAC's actions; the same ones again after a resume, which is at the same step."""
     keys = {}

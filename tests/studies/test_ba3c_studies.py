@@ -283,7 +283,7 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
     "study, changes, message",
     [
         (communication.COMMUNICATION, {"neurons": ()}, "--neurons"),
-        (communication.COMMUNICATION, {"parameter_servers": (0,)}, "--parameter-servers 0: at least 1"),
+        (communication.COMMUNICATION, {"parameter_servers": (0,)}, "--parameter-servers 0: each must be at least 1"),
         (communication.COMMUNICATION, {"workers": 1}, "--workers 1: a single worker exchanges nothing"),
         (communication.COMMUNICATION, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
         (collapse.STALENESS, {"modes": ("both",)}, "--modes both: choose from"),

@@ -10,10 +10,11 @@ import sys
 
 import pytest
 
+from ddrl import cli
 from ddrl.commands import study as command
 from ddrl.errors import UsageError
 from ddrl.studies import settings as studies_settings
-from ddrl.studies.plan import PLAN
+from ddrl.studies.plan import PLAN, load
 from ddrl.studies.variants import VARIANTS
 from tests.studies import support
 
@@ -52,6 +53,59 @@ def test_a_second_call_takes_the_settings_of_the_first(tmp_path, runner, capsys)
         fake("--dir", tmp_path, "--repeats", 3)
     with pytest.raises(UsageError, match="--sizes 1 2: the study in .* was begun with 5"):
         fake("--dir", tmp_path, "--sizes", 1, 2)
+
+
+def test_a_second_study_is_refused_while_one_runs_in_the_directory(tmp_path, runner, capsys, monkeypatch):
+    """What reads, and what runs one point, goes on beside it."""
+    directory, packed = tmp_path / "s", tmp_path / "packed"
+    wanted = {"": 2, "--submit": 2, "--list": 0, "--collect": 0, "--point size2-seed2": 0}
+    wanted |= {f"--pack {packed}": 0, f"--from-data {packed} --dir {tmp_path / 'other'}": 0}
+    run, statuses = support.Runner.__call__, {}
+
+    def run_and_give_others(self, point, path):
+        run(self, point, path)
+        if statuses:
+            return
+        for words in wanted:
+            place = [] if "--dir" in words else ["--dir", str(directory)]
+            statuses[words] = cli.main(["study", "fake", *place, *words.split()])
+
+    monkeypatch.setattr(support.Runner, "__call__", run_and_give_others)
+    assert fake("--dir", directory) == 0
+    assert statuses == wanted
+    remedy = "wait until it ends or stop it, or choose another"
+    refusal = f"ddrl: --dir {directory}: another `ddrl study` is running in it; {remedy}\n"
+    assert capsys.readouterr().err.count(refusal) == 2
+    assert runner.ran == ["size1-seed1", "size2-seed2", "size1-seed2", "size2-seed1"]
+    assert fake("--dir", directory) == 0
+
+
+def test_a_study_that_was_killed_keeps_nobody_out(tmp_path, runner):
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom ddrl.studies import plan\n"
+        "with plan.held(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
+    )
+    command_line = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(UsageError, match="another `ddrl study` is running in it"):
+                fake("--dir", tmp_path)
+            assert not (tmp_path / PLAN).exists() and runner.ran == []
+        finally:
+            holder.kill()
+    assert fake("--dir", tmp_path) == 0
+
+
+def test_a_study_that_another_call_has_just_begun_is_not_begun_anew(tmp_path, runner):
+    """Both looked before either of them wrote."""
+    fake("--dir", tmp_path, "--sizes", 5, "--repeats", 1)
+    first = load(tmp_path, "fake")
+    late = first._replace(command="ddrl study fake, later")
+    assert command.begin(late) == first
+    with pytest.raises(UsageError, match="--sizes 7: the study in .* was begun with 5"):
+        command.begin(late._replace(settings={**first.settings, "sizes": [7]}))
+    assert load(tmp_path, "fake") == first
 
 
 def test_list_shows_the_points_and_begins_nothing(tmp_path, runner, capsys):

@@ -94,7 +94,7 @@ def test_a_target_needs_an_evaluator_which_ends_the_run():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"workers": (0, 1)}, "--workers 0 1: at least 1 each"),
+        ({"workers": (0, 1)}, "--workers 0 1: each must be at least 1"),
         ({"workers": (2, 2)}, "--workers 2 2: give one or more, each once"),
         ({"workers": (3,)}, "--effective-batch 512: 3 workers cannot divide it"),
         ({"minutes": 0.0}, "--minutes 0.0: a point would never end"),

@@ -54,6 +54,9 @@ class LockstepCoordinator(Coordinator):
         if not header.flags & Flag.COMMAND:
             self.step, self.version = header.step + 1, header.version
             self.refused_steps += bool(refused)
+            sent, self._sent = self._sent, Flag.NONE
+            if refused and sent & Flag.WITH_UPDATE:  # for the next step; with a STOP that waits no longer for any step
+                self._flags |= sent & ~Flag.WITH_UPDATE if self._flags & Flag.STOP else sent
         self.stopped = self.stopped or bool(header.flags & Flag.STOP)
         return [Closed(header.step, header.version, members, header.count, refused, header.value, header.flags)]
 
@@ -67,7 +70,7 @@ class LockstepCoordinator(Coordinator):
 
     def command(self) -> tuple[list[Message], Closed | None]:
         """Has the requested flags carried out between two steps; a READY says when that is done."""
-        flags = self._flags | self._sent
+        flags = (self._flags | self._sent) & ~Flag.WITH_UPDATE
         self._flags = self._sent = Flag.NONE
         if not flags or self.stopped:
             return [], None

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.exchange.averaging import average_of
+from ddrl.exchange.averaging import average_of, refused_by
 from ddrl.exchange.interface import Due, Server, everything, load
 from ddrl.exchange.messages import TO_WORKER, Flag, Header, Kind, Message, Payload
 from ddrl.exchange.published import Published
@@ -240,9 +240,10 @@ class Replica(Server):
     def _outcome_of(self, headers: list[Header], refused: int) -> Header:
         """What all replicas make of a step: who is in it, whether it is refused, and what else happens then."""
         squared = math.fsum(self._norms[w] for w in self.members) if not refused else float("nan")
-        if not refused and not math.isfinite(squared):
-            refused = to_bitmap(self.members)
-        chiefs = next(h for h in headers if self.processes[h.sender] == self.chief)
+        refused = refused or refused_by(squared, to_bitmap(self.members))
+        flags = next(h.flags for h in headers if self.processes[h.sender] == self.chief) & ~Flag.FINITE
+        if refused:
+            flags = Flag.SKIP | (Flag.NONE if flags & Flag.WITH_UPDATE else flags)
         return Header(
             Kind.OUTCOME,
             sender=self.worker,
@@ -251,7 +252,7 @@ class Replica(Server):
             value=math.sqrt(squared) if squared >= 0 else squared,
             members=to_bitmap(self.members),
             refused=refused,
-            flags=chiefs.flags & ~Flag.FINITE | (Flag.SKIP if refused else Flag.NONE),
+            flags=flags & ~Flag.WITH_UPDATE,
         )
 
     def _complete(self, outcome: Header, average: np.ndarray) -> list[Message]:

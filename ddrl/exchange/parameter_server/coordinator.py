@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from ddrl.exchange.averaging import refused_by
 from ddrl.exchange.interface import Closed, Coordinator
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
@@ -109,6 +110,7 @@ class QuorumCoordinator(Coordinator):
             if len(known) < len(self.servers):
                 return self._ask_norms(members), None
             squared_norm = math.fsum(known)
+            refused = refused_by(squared_norm, members)
         return self._close(members, refused, squared_norm)
 
     def command(self) -> tuple[list[Message], Closed]:
@@ -157,23 +159,15 @@ class QuorumCoordinator(Coordinator):
 
     def _close(self, members: int, refused: int, squared_norm: float) -> tuple[list[Message], Closed]:
         norm = math.sqrt(squared_norm) if squared_norm >= 0 else float("nan")
-        overflow = bool(self.clip_norm) and not refused and not math.isfinite(squared_norm)
-        skip = bool(refused) or overflow
+        skip = bool(refused)
         scale = self.clip_norm / norm if self.clip_norm and not skip and norm > self.clip_norm else 1.0
-        flags = self._take_flags() | (Flag.SKIP if skip else Flag.NONE)
+        waits = skip and self._flags & Flag.WITH_UPDATE
+        flags = (Flag.NONE if waits else self._take_flags()) | (Flag.SKIP if skip else Flag.NONE)
         messages = self._commits(flags, members, scale)
         samples = self._samples(members)
         self.refused_steps += skip
         self.version += not skip
-        closed = Closed(
-            self.step,
-            self.version,
-            from_bitmap(members),
-            samples,
-            from_bitmap(members if overflow else refused),
-            norm,
-            flags,
-        )
+        closed = Closed(self.step, self.version, from_bitmap(members), samples, from_bitmap(refused), norm, flags)
         self.step += 1
         self._ready.clear()
         self._norms.clear()
@@ -186,7 +180,7 @@ class QuorumCoordinator(Coordinator):
         return round(held.count * members.bit_count() / held.members.bit_count())
 
     def _take_flags(self) -> Flag:
-        flags, self._flags = self._flags, Flag.NONE
+        flags, self._flags = self._flags & ~Flag.WITH_UPDATE, Flag.NONE
         self.stopped = self.stopped or bool(flags & Flag.STOP)
         return flags
 

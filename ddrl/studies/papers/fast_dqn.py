@@ -40,10 +40,10 @@ SUITE_PAPER = (
 
 @dataclasses.dataclass(frozen=True)
 class SuiteSettings(EvaluatedSettings):
-    """Scores on the 49 Atari games, or --games of them, beside those of people, random play, DQN and fast DQN: best and
-    last evaluation, also in percent between random play and people, their median, and how many games are at human level
-    or above DQN (fast DQN, section 5.2 and table 4). Evaluations are as there: a copy of the environment, 30 games with
-    up to 30 no-ops, epsilon 0.05, every 250,000 agent steps."""
+    """Scores on the 49 Atari games, or --games of them, beside those of people, random play, DQN, and fast DQN: best
+    and last evaluation, also in percent between random play and people, their median, and how many games are at human
+    level or above DQN (fast DQN, section 5.2 and table 4). Evaluations are those of the paper: a copy of the
+    environment, 30 games with up to 30 no-ops, epsilon 0.05, every 250,000 agent steps."""
 
     algorithms: tuple[str, ...] = ("dqn",)
     """Which of dqn, categorical-dqn and rainbow."""

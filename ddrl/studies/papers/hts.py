@@ -64,7 +64,7 @@ class HtsSettings(BudgetSettings):
     algorithms: tuple[str, ...] = ALGORITHMS
     """a2c, ppo."""
     impala: bool = False
-    """Have IMPALA among the scores, too."""
+    """Measure the scores of IMPALA, too."""
     simulators: int = 16
     """Simulators. The synchronous algorithms step all of them together."""
     groups: int = 4
@@ -105,7 +105,7 @@ class HtsSettings(BudgetSettings):
         one_of(self, "algorithms", ALGORITHMS)
         checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
         if min(self.variations) < 0:
-            raise UsageError("--variations are at least 0")
+            raise UsageError("--variations must be at least 0")
         if not self.step_time_ms and any(self.variations):
             checks.refuse(self, "step_time_ms", "there are no step times to vary; use more than 0, or --variations 0")
         check_warm_up(self)

@@ -17,10 +17,14 @@ AT_END = Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH
 
 
 class Replicas:
-    """Processes 0..W-1, each with a worker and its replica; process 0 has the chief too."""
+    """Processes 0..W-1, each with a worker and its replica; process 0 has the chief too.
 
-    def __init__(self, workers=2, steps=2, clip=0.0, bad=frozenset(), command=False, size=None):
-        self.steps, self.bad, self.may_command = steps, bad, command
+    Args:
+        end: what the chief asks for with step `steps - 1`.
+    """
+
+    def __init__(self, workers=2, steps=2, clip=0.0, bad=frozenset(), command=False, size=None, end=AT_END):
+        self.steps, self.bad, self.may_command, self.end = steps, bad, command, end
         self.size = size or workers
         processes = {w: w for w in range(workers)}
         self.replicas = [
@@ -117,7 +121,7 @@ class Replicas:
 
     def _open(self):
         if self.coordinator.takes_requests and self.coordinator.step == self.steps - 1:
-            self.coordinator.request(AT_END)
+            self.coordinator.request(self.end)
         self._send(0, self.coordinator.poll(0.0)[0])
 
     def key(self):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddrl.exchange.messages import Flag, Header, Kind
-from tests.exchange.allreduce.fake_replicas import Replicas
+from tests.exchange.allreduce.fake_replicas import AT_END, Replicas
 from tests.exchange.copies import same_worlds
 from tests.exchange.fake import RATE
 
@@ -141,6 +141,36 @@ def test_a_gradient_that_is_not_finite_is_refused_by_all_and_named():
     assert [replica.version for replica in world.replicas] == [2, 2, 2]
     assert world.coordinator.refused_steps == 1
     check_end(world)
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_an_end_that_waits_for_an_update_does_not_come_with_a_step_that_is_refused(deaths):
+    for seed in range(100):
+        rng, end = random.Random(seed), AT_END | Flag.WITH_UPDATE
+        world, remaining = Replicas(workers=3, steps=2, bad=frozenset({(2, 1)}), end=end), deaths
+        while events := world.events((1, 2) if remaining and rng.random() < 0.1 else ()):
+            event = rng.choice(events)
+            remaining -= event[0] == "die"
+            world.do(event)
+            check(world)
+            assert world.coordinator.step <= 3, "it does not end"
+        assert all(world.replicas[w].stopped and world.replicas[w].version == 2 for w in living(world))
+        assert all(world.saves[w] == 1 for w in living(world)) and len(world.snapshots) == 1
+        assert world.closed[-1].flags == AT_END
+        assert deaths or [closed.version for closed in world.closed] == [1, 1, 2]
+
+
+def test_an_end_that_waited_for_an_update_comes_with_any_step_once_it_waits_no_longer():
+    world = Replicas(steps=2, bad=frozenset({(1, 1), (1, 2)}), end=AT_END | Flag.WITH_UPDATE)
+    drain(world, but=(0, 1))
+    for worker in (0, 1):
+        world.do(("submit", worker))
+    drain(world, but=(0, 1))
+    world.coordinator.request(Flag.STOP)  # while the step that the end was to come with is under way
+    drain(world)
+    assert [(closed.step, closed.version) for closed in world.closed] == [(0, 1), (1, 1), (2, 1)]
+    assert world.closed[1].flags == Flag.SKIP and world.closed[2].flags == AT_END | Flag.SKIP
+    assert all(replica.stopped for replica in world.replicas) and world.saves == [1, 1]
 
 
 def test_an_average_that_overflows_is_refused():

@@ -14,7 +14,7 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.exchange.statistics import Statistics, unpacked
 from tests.exchange.job import Job
-from tests.exchange.local_sgd.world import SIZE, World, gradient
+from tests.exchange.local_sgd.world import AT_END, SIZE, World, gradient
 
 SGD = OptimizerConfig(optimizer="sgd")
 ADAM = OptimizerConfig(beta1=0.8, beta2=0.75, adam_epsilon=1e-3)
@@ -119,6 +119,14 @@ def test_a_gradient_that_is_not_finite_refuses_the_round_for_all_and_is_named():
     good.run()
     np.testing.assert_array_equal(world.snapshots[0][1], good.snapshots[0][1])
     assert world.snapshots[0][0].count == 8
+
+
+def test_an_end_that_waits_for_an_update_does_not_come_with_a_round_that_is_refused():
+    end = AT_END | Flag.WITH_UPDATE
+    world = World(ADAM, fresh(ADAM), workers=2, steps=4, last=8, bad={(1, 5)}, end=end)
+    world.run()
+    assert [(c.version, c.flags) for c in world.closed] == [(4, Flag.NONE), (4, Flag.SKIP), (8, AT_END)]
+    assert world.snapshots[0][0].count == 8 and all(server.stopped for server in world.servers)
 
 
 @pytest.mark.parametrize("seed", range(30))

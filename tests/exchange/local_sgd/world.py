@@ -34,6 +34,7 @@ class World:
         last: step from which on the chief has the run end.
         bad: (worker, step) whose gradient is not finite.
         statistics: behind SIZE parameters; each gradient has seen its worker's id, once.
+        end: what the chief asks for then.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class World:
         bad=frozenset(),
         seed=0,
         statistics=None,
+        end=AT_END,
     ):
-        self.last, self.bad, self.chance = last, bad, random.Random(seed)
+        self.last, self.bad, self.end, self.chance = last, bad, end, random.Random(seed)
         self.size, self.statistics = start[0].size, statistics
         parameters, slots, count, step, version = start
         processes = {w: w for w in range(workers)}
@@ -142,5 +144,5 @@ class World:
 
     def _open(self):
         if self.coordinator.takes_requests and self.coordinator.step + self.coordinator.updates_per_step >= self.last:
-            self.coordinator.request(AT_END)
+            self.coordinator.request(self.end)
         self._send(0, self.coordinator.poll(0.0)[0])

@@ -62,6 +62,26 @@ def test_only_what_is_above_the_limit_is_clipped(norm, scale):
     assert [message.header.scale for message in messages] == [scale] and done.norm == norm
 
 
+def refused(chief):
+    """What becomes of the step when a shard tells that the gradient of worker 0 is not finite."""
+    chief.handle(Header(Kind.READY, step=chief.step, members=0b111, count=10, refused=0b001), 0.0)
+    return chief.poll(0.0)[1]
+
+
+def test_what_waits_for_an_update_does_not_go_with_a_step_that_is_refused():
+    chief = coordinator()
+    chief.request(Flag.STOP | Flag.CHECKPOINT | Flag.WITH_UPDATE)
+    assert refused(chief).flags == refused(chief).flags == Flag.SKIP and not chief.stopped
+    assert closed(chief, 0b111).flags == Flag.STOP | Flag.CHECKPOINT and chief.stopped
+
+
+def test_a_stop_that_is_asked_for_without_an_update_goes_with_any_step():
+    chief = coordinator()
+    chief.request(Flag.STOP | Flag.CHECKPOINT | Flag.WITH_UPDATE)
+    chief.request(Flag.STOP)
+    assert refused(chief).flags == Flag.SKIP | Flag.STOP | Flag.CHECKPOINT and chief.stopped
+
+
 @pytest.mark.parametrize("squared_norm", [math.inf, math.nan])
 def test_a_norm_that_is_not_finite_refuses_the_step_as_a_whole(squared_norm):
     chief = coordinator(clip=2.0)

@@ -43,7 +43,7 @@ PAPER = (
 class EpsilonSettings(TargetSettings, ScoredSettings):
     """BA3C with every pair of Adam's epsilon and effective batch, and other rates of Adam where they are given. Adamski
     et al. 2018: an epsilon of 1e-8 instead of 1e-3 helped from an effective batch of 512 on, and not in every game.
-    Reports score against time, time to a score after which runs go on, and, of five repeats or more, the best epsilon
+    Reports score against time, time to a score after which runs go on, and, for five repeats or more, the best epsilon
     of each batch, as options of `ddrl train`. The paper's figure 5 has online scores; evaluations take up to a tenth of
     the time."""
 

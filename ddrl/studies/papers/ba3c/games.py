@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ddrl.algorithms.ba3c import TARGET_SCORES
-from ddrl.algorithms.parts import rom_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import complete
 from ddrl.reporting.texts import counted
+from ddrl.rom_names import rom_name
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, level, score_curves, spread_text, unit_of
 from ddrl.studies.figures import Panel

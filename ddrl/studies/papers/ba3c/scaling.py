@@ -35,7 +35,7 @@ class ScalingSettings(TargetSettings):
     their ratio to those of the fewest workers, parallel efficiency, and the time to a score. strong: one effective
     batch for all, divided among the workers; weak: one batch for each worker. One worker is one process without
     servers; more have a server for every --workers-per-server. With --target-score a run ends when an evaluation
-    reaches it; without, there are no evaluations."""
+    reaches it; without it, there are no evaluations."""
 
     workers: tuple[int, ...] = (1, 2, 4, 8)
     """Numbers of workers; the others are compared with the smallest."""

@@ -1,0 +1,21 @@
+"""From what a user types to the name of an Atari ROM, without asking the emulator which ROMs there are."""
+
+from __future__ import annotations
+
+import re
+
+from ddrl import plugins
+
+SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)?(?:-v[045])?$")
+
+
+def rom_name(game: str) -> str:
+    """A game's ROM name in snake case: Breakout, ALE/Breakout-v5 and breakout are one game.
+
+    Empty where a game is written as no ROM is, and where a plugin has given that name to an environment, which is meant
+    then.
+    """
+    match = SPELLING.match(game)
+    if match is None or game in plugins.environments.names():
+        return ""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", match.group(1)).lower()

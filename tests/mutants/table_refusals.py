@@ -1,0 +1,59 @@
+"""Ends of a run that wait for an update."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_REPLICA = "tests/exchange/allreduce/test_replica.py"
+_COORDINATOR = "tests/exchange/parameter_server/test_coordinator.py"
+
+MUTANTS = (
+    Mutant(
+        "gradient-whose-norm-overflows-is-taken-for-finite",
+        "ddrl/roles/worker.py",
+        'finite = seen_finite and math.isfinite(values["gradient_norm"])',
+        "finite = seen_finite and bool(np.isfinite(vector).all())",
+        ("tests/roles/test_worker.py::test_a_gradient_whose_norm_overflows_is_not_finite",),
+        "Finite gradients whose sum is infinite end the run.",
+    ),
+    Mutant(
+        "last-update-may-be-refused-by-servers",
+        "ddrl/exchange/parameter_server/coordinator.py",
+        "waits = skip and self._flags & Flag.WITH_UPDATE",
+        "waits = False",
+        (f"{_COORDINATOR}::test_what_waits_for_an_update_does_not_go_with_a_step_that_is_refused",),
+        "A run with a budget of updates makes one less where its last one is refused.",
+    ),
+    Mutant(
+        "last-update-may-be-refused-by-replicas",
+        "ddrl/exchange/allreduce/replica.py",
+        "Flag.SKIP | (Flag.NONE if flags & Flag.WITH_UPDATE else flags)",
+        "Flag.SKIP | flags",
+        (f"{_REPLICA}::test_an_end_that_waits_for_an_update_does_not_come_with_a_step_that_is_refused",),
+        "A run with a budget of updates makes one less where its last one is refused.",
+    ),
+    Mutant(
+        "last-update-that-replicas-refuse-is-followed-by-others",
+        "ddrl/exchange/allreduce/coordinator.py",
+        "if refused and sent & Flag.WITH_UPDATE:",
+        "if False:",
+        (f"{_REPLICA}::test_an_end_that_waits_for_an_update_does_not_come_with_a_step_that_is_refused",),
+        "A run whose last update is refused is asked to end no more.",
+    ),
+    Mutant(
+        "last-update-that-is-refused-holds-up-a-stop",
+        "ddrl/roles/chief.py",
+        "self.coordinator.request(Flag.STOP)  # with the step under way",
+        "pass  # with the step under way",
+        ("tests/roles/test_chief.py::test_a_request_to_stop_does_not_wait_for_a_last_update_that_is_refused",),
+        "A run whose last update is refused again and again ends ten seconds late.",
+    ),
+    Mutant(
+        "last-update-that-is-missing-counts",
+        "ddrl/roles/chief.py",
+        "self.result |= self._without_last",
+        "pass",
+        ("tests/roles/test_chief.py::test_a_request_to_stop_does_not_wait_for_a_last_update_that_is_refused",),
+        "A run that was stopped before its last update is called finished.",
+    ),
+)
