@@ -31,7 +31,7 @@ def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
     peek = Parser(prog=prog)
     peek.add_argument("--plugin", action="append", default=[])
     found, rest = peek.parse_known_args(list(argv))
-    return load_named(found.plugin), rest
+    return plugin_modules.load_named(found.plugin), rest
 
 
 def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
@@ -41,17 +41,6 @@ def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
         UsageError: as `take_plugins` and `command_line.read`.
     """
     return command_line.read(kind, take_plugins(argv, prog)[1], prog)
-
-
-def load_named(named: Sequence[str]) -> list[str]:
-    """Loads plugins; returns them as they are recorded.
-
-    Raises:
-        UsageError: one of them cannot be loaded.
-    """
-    new = [plugin_modules.recorded(plugin) for plugin in named]
-    plugin_modules.load(new)
-    return new
 
 
 def joined(before: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from ddrl import algorithms, command_line, config_files, plugin_modules, rundir,
 from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
 from ddrl.config import RunConfig, TrainConfig
-from ddrl.early_options import Parser, joined, load_named, take_plugins
+from ddrl.early_options import Parser, joined, take_plugins
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game, unusual, with_fitting_network
 from ddrl.named_runs import go_on
@@ -98,7 +98,7 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     peek.add_argument("--resume-or-start", action="store_true")
     first, rest = peek.parse_known_args(list(argv))
     file = config_files.read(first.config) if first.config else config_files.ConfigFile("", {})
-    new = [*load_named(file.texts("plugin")), *new]
+    new = [*plugin_modules.load_named(file.texts("plugin")), *new]
     algorithm = _algorithm(rest) or _algorithm_of(file)
     run_dir = first.run_dir or file.text("run-dir")
     start = _start(
@@ -135,9 +135,8 @@ def settings_of(
     Raises:
         UsageError: for settings that cannot be, in the line of the command line.
     """
-    named = [plugin] if isinstance(plugin, (str, os.PathLike)) else plugin
     file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
-    new = load_named([*file.texts("plugin"), *(os.fspath(each) for each in named)])
+    new = [*plugin_modules.load_named(file.texts("plugin")), *plugin_modules.load_named(plugin)]
     plugin_modules.refuse_changed(new)  # before a preset of the old file is made
     before: str | None = plain(resume, str)
     game, run_dir = names.get("game"), plain(names.get("run_dir"), str)

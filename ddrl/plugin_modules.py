@@ -72,6 +72,18 @@ def load(plugins: Iterable[str]) -> None:
             _contents[plugin] = _content(_loaded[plugin])
 
 
+def load_named(named: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Loads plugins as users name them, one or several; returns them as they are recorded.
+
+    Raises:
+        UsageError: one of them cannot be loaded.
+    """
+    several = [named] if isinstance(named, (str, os.PathLike)) else named
+    new = [recorded(os.fspath(plugin)) for plugin in several]
+    load(new)
+    return new
+
+
 def refuse_changed(plugins: Iterable[str]) -> None:
     """A process that goes on, such as that of a notebook, keeps what it imported, while those that it starts import a
     plugin's file as it is now: presets would be of one version, and losses of another.

@@ -34,8 +34,7 @@ def load(path: str | os.PathLike[str], plugin: str | os.PathLike[str] | Sequence
     Raises:
         UsageError: there is no run, or a plugin cannot be loaded.
     """
-    named = [plugin] if isinstance(plugin, (str, os.PathLike)) else plugin
-    plugin_modules.load(plugin_modules.recorded(os.fspath(each)) for each in named)
+    plugin_modules.load_named(plugin)
     return Run(path)
 
 
