@@ -54,6 +54,8 @@ def inspect_mpirun(path: str) -> Launcher:
 def output_of(command: Sequence[str], timeout_seconds: float = 20.0, env: Mapping[str, str] | None = None) -> str:
     """What a command prints; nothing where it does not start, or does not end in time.
 
+    Bytes that are no text here, such as those of a name in another encoding, become marks.
+
     Args:
         command: program and arguments.
         timeout_seconds: for its end.
@@ -61,7 +63,7 @@ def output_of(command: Sequence[str], timeout_seconds: float = 20.0, env: Mappin
     """
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_seconds, check=False, env=env
+            command, capture_output=True, text=True, errors="replace", timeout=timeout_seconds, check=False, env=env
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -152,12 +152,39 @@ def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
     Raises:
         UsageError: the file cannot be written (disk full, no permission). Older ones stay as they were.
     """
-    path = checkpoint_path(run_dir, checkpoint.version)
+    return _save(checkpoint_path(run_dir, checkpoint.version), checkpoint, max(keep, 1))
+
+
+def best_path(run_dir: str | Path) -> Path:
+    """Where the parameters of a run's best evaluation lie; what it reported is the counter `evaluation` there."""
+    return Path(run_dir) / DIRECTORY / "best.npz"
+
+
+def save_best(run_dir: str | Path, checkpoint: Checkpoint) -> Path:
+    """Write the parameters of a run's best evaluation atomically, in place of those before. They are no version that a
+    run goes on from, so that nothing removes them or takes them for the newest.
+
+    Raises:
+        UsageError: as `save`; what was there before stays.
+    """
+    return _save(best_path(run_dir), checkpoint)
+
+
+def sweep_best(run_dir: str | Path) -> None:
+    """Remove what a killed `save_best` left, where it can be removed; no other process may be in one."""
+    path = best_path(run_dir)
+    with contextlib.suppress(OSError):
+        path.with_name(f".{path.name}.tmp").unlink()
+
+
+def _save(path: Path, checkpoint: Checkpoint, keep: int = 0) -> Path:
+    """Writes a file; then, unless `keep` is 0, removes all but the newest sound versions beside it."""
     data = _seal(encode_arrays(_to_arrays(checkpoint)))
     try:
         path.parent.mkdir(mode=0o755, exist_ok=True)  # and not the run directory: one that is lost is not made anew
         _write_atomically(path, data)
-        _prune(path, max(keep, 1))
+        if keep:
+            _prune(path, keep)
     except OSError as error:
         raise UsageError(
             f"cannot write checkpoint {path} ({len(data)} bytes): {error.strerror or error};"

@@ -6,10 +6,11 @@ import re
 import shlex
 from pathlib import Path
 
-from ddrl.checkpoint import DIRECTORY, checkpoint_path, list_checkpoints, version_of
+from ddrl.checkpoint import DIRECTORY, best_path, checkpoint_path, list_checkpoints, version_of
 from ddrl.errors import UsageError
 
-CHECKPOINT = re.compile(r"update-(\d+)\.npz")  # zeros may be missing where somebody types it
+CHECKPOINT = re.compile(r"update-(\d+)\.npz|best\.npz")  # zeros may be missing where somebody types it
+BEST = "best"
 
 
 def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | None]:
@@ -17,7 +18,7 @@ def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | N
 
     Args:
         named: a run's directory, its directory of checkpoints, or one of the files there.
-        checkpoint: the number of its update, or a file; empty: as `named` says.
+        checkpoint: the number of its update, `best` (of the best evaluation), or a file; empty: as `named` says.
 
     Raises:
         UsageError: there is no such checkpoint, or both name one.
@@ -30,9 +31,11 @@ def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | N
         if checkpoint:
             raise UsageError(f"--checkpoint {checkpoint}: {named} already names one; give one of the two")
         run = _above(_above(path))
-        return run, _of_version(run, int(match[1]))
+        return run, _of_version(run, int(match[1])) if match[1] else _best_of(run)
     if not checkpoint:
         return path, None
+    if checkpoint == BEST:
+        return path, _best_of(path)
     return path, _of_version(path, int(checkpoint)) if checkpoint.isdecimal() else Path(checkpoint)
 
 
@@ -51,6 +54,16 @@ def go_on(run_dir: str | Path) -> str:
 def _above(path: Path) -> Path:
     """The directory that a path is in, as short as the path itself where that says it."""
     return path.parent if path.parent.name or path.is_absolute() else path.absolute().parent
+
+
+def _best_of(run: Path) -> Path:
+    path = best_path(run)
+    if path.exists() or not run.is_dir():
+        return path
+    raise UsageError(
+        f"{run} has no {DIRECTORY}/{path.name}: no evaluation of it has ended with all its games over, or an earlier "
+        "version of ddrl trained it; name another checkpoint, or none for the newest"
+    )
 
 
 def _of_version(run: Path, version: int) -> Path:

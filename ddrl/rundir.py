@@ -1,7 +1,8 @@
 """The run directory: made at once or not at all, and its config.json.
 
 A run directory holds config.json, metrics.jsonl, evaluations.jsonl, log.txt, checkpoints, what loggers write, and at
-the end result.json, learning_curve.png and a video. The file `stop` asks the ranks to checkpoint and end.
+the end result.json, learning_curve.png and a video. The file `stop` asks the ranks to checkpoint and end; a line in it
+says why.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ddrl import checks, plugin_modules, sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
-from ddrl.files import open_regular, read_regular, write_whole
+from ddrl.files import open_regular, read_regular, tail, write_whole
 from ddrl.named_runs import go_on
 
 FORMAT = 1
@@ -34,7 +35,7 @@ STALE = (STOP, RESULT, STALLED)
 """What the ranks of one start leave for whoever waits for them, and must not be there for the next."""
 LEFT_BY_A_START = re.compile(
     r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
-    r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|[a-z]+\.json\.\d+\.tmp|job\.sbatch|slurm-jobs\.tsv|slurm-\d+\.out"
+    r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|([a-z]+\.json|stop)\.\d+\.tmp|job\.sbatch|slurm-jobs\.tsv|slurm-\d+\.out"
 )
 
 _EARLIER = re.compile(r"config-(\d+)\.json")
@@ -354,11 +355,24 @@ def _read_at(file: io.FileIO, offset: int) -> bytes:
 
 
 LAUNCHER_PID = "DDRL_LAUNCHER_PID"
+REASON_BYTES = 300  # of the file `stop`, that are read
 
 
 def stop_requested(path: Path) -> bool:
     """Whether the ranks should checkpoint and end: the file `stop` is there, or their launcher is gone."""
     return os.path.exists(path / STOP) or _launcher_gone(os.environ.get(LAUNCHER_PID, ""))
+
+
+def ask_to_stop(path: Path, why: str) -> None:
+    """Asks the ranks of a run to checkpoint and end, unless it has its result or somebody has asked before; `why` is a
+    line for its result. Raises OSError where it cannot be written."""
+    if not (path / RESULT).exists() and not (path / STOP).exists():
+        write_whole(path / STOP, f"{why}\n".encode())
+
+
+def stop_reason(path: Path) -> str:
+    """What the file `stop` says in a line; nothing where it is empty, as `touch` makes it, or cannot be read."""
+    return " ".join(tail(path / STOP, REASON_BYTES).decode(errors="replace").split())
 
 
 def why_lost(path: Path) -> str:

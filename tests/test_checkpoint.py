@@ -436,6 +436,23 @@ def test_no_sound_checkpoint_is_an_error(tmp_path):
         ckpt.load_latest(tmp_path)
 
 
+def test_the_best_is_neither_pruned_nor_the_newest_and_is_written_whole(tmp_path, monkeypatch):
+    saved = make(version=9)
+    path = ckpt.save_best(tmp_path, saved)
+    assert path == ckpt.best_path(tmp_path) == tmp_path / "checkpoints" / "best.npz"
+    with pytest.raises(UsageError, match="there is no checkpoint"):
+        ckpt.load_latest(tmp_path)
+    for version in (1, 2):
+        ckpt.save(tmp_path, make(version), keep=1)
+    ckpt.save_best(tmp_path, saved)
+    assert good_versions(tmp_path) == [2] and ckpt.load_latest(tmp_path).version == 2, "a best one prunes none"
+    _fail_at(monkeypatch, "fsync", 1, errno.ENOSPC)
+    with pytest.raises(UsageError, match="cannot write checkpoint .*best.npz .*: No space left"):
+        ckpt.save_best(tmp_path, make(version=10))
+    assert_same(ckpt.load(path), saved)
+    assert sorted(os.listdir(path.parent)) == ["best.npz", "update-000000002.npz"]
+
+
 @pytest.mark.parametrize(
     ("layout", "message"),
     [

@@ -92,6 +92,23 @@ def test_a_checkpoint_is_named_by_its_file_or_its_update(run_dir, capsys, tmp_pa
         assert "has no checkpoint of update 8; it has those of updates 7" in capsys.readouterr().err
 
 
+def test_the_best_evaluations_parameters_play(tmp_path, capsys):
+    run_dir = untrained(tmp_path / "run")
+    for command in ("evaluate", "play", "export"):
+        assert cli.main([command, str(run_dir), "--checkpoint", "best"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "has no checkpoints/best.npz: no evaluation of it has ended" in line
+    newest_one = checkpoint.load(checkpoint.checkpoint_path(run_dir, 7))
+    checkpoint.save_best(run_dir, dataclasses.replace(newest_one, version=4, slots={}))
+    for words in ([str(run_dir), "--checkpoint", "best"], [str(run_dir / "checkpoints" / "best.npz")]):
+        assert cli.main(["evaluate", *words, "--games", "1"]) == 0
+        assert "version 4 (" in capsys.readouterr().out
+    assert cli.main(["play", str(run_dir), "--checkpoint", "best", "--max-agent-steps", "5"]) == 0
+    assert "version 4" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(run_dir), "--games", "1"]) == 0
+    assert "version 7 (" in capsys.readouterr().out, "the newest stays the newest"
+
+
 def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
     lines = io.StringIO()
     record = {

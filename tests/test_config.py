@@ -245,6 +245,7 @@ LEFT = {
         "ranks/11": "{}",
     },
     "a stop": {"config.json": SETTINGS, "stop": ""},
+    "half a stop": {"config.json": SETTINGS, "stop.17.tmp": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
 }
 WANTED = {

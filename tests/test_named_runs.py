@@ -9,7 +9,7 @@ import pytest
 
 from ddrl import rundir
 from ddrl.algorithms import preset
-from ddrl.checkpoint import checkpoint_path
+from ddrl.checkpoint import best_path, checkpoint_path
 from ddrl.errors import UsageError
 from ddrl.named_runs import go_on, run_and_checkpoint
 from ddrl.options import parse, ready
@@ -50,6 +50,18 @@ def test_a_file_is_named_from_within_and_from_elsewhere(run, tmp_path, monkeypat
     path, file = run_and_checkpoint("update-000000003.npz")
     assert path == tmp_path / "a run" and file == checkpoint_path(path, 3)
     assert run_and_checkpoint("..", str(tmp_path / "other.npz")) == (Path(".."), tmp_path / "other.npz")
+
+
+def test_the_best_is_named_by_a_word_or_by_its_file(run):
+    named = [("a run", "best"), ("a run/checkpoints", "best"), ("a run/checkpoints/best.npz", "")]
+    for each in named:
+        with pytest.raises(UsageError, match="^a run has no checkpoints/best.npz: no evaluation of it has ended"):
+            run_and_checkpoint(*each)
+    best_path(run).touch()
+    assert [run_and_checkpoint(*each) for each in named] == [(run, best_path(run))] * 3
+    with pytest.raises(UsageError, match="--checkpoint 3: .*best.npz already names one"):
+        run_and_checkpoint("a run/checkpoints/best.npz", "3")
+    assert run_and_checkpoint("a run") == (run, None), "the newest is named as before"
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,11 @@ def test_a_plugin_that_has_moved_is_named_anew_at_a_resume(moved):
     [
         (["diff", "RUN", "RUN"], 0, "have the same settings"),
         (["compare", "RUN"], 2, "their metrics.jsonl has no records yet"),
+        (["bench", "agent", "--run", "RUN"], 2, "there is no checkpoint in"),
     ],
-    ids=["diff", "compare"],
+    ids=["diff", "compare", "bench-agent"],
 )
-def test_a_plugin_that_has_moved_is_named_anew_where_runs_are_compared(moved, words, status, said, capsys):
+def test_a_plugin_that_has_moved_is_named_anew_where_runs_are_read(moved, words, status, said, capsys):
     run, place = moved
     command = [run if word == "RUN" else word for word in words]
     assert cli.main(command) == 2

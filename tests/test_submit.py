@@ -11,6 +11,7 @@ import pytest
 
 from ddrl import cli, rundir, sealed
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.commands.submit import HELP, JobArguments
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.slurm import queue as queues
@@ -127,6 +128,15 @@ def test_a_dry_run_shows_the_script_and_makes_nothing(here, ddrl):
     assert last[0] == "train" and last[2] == "8" and last[1].startswith(f"{here}/runs/ba3c-ddrl-catch-v0-")
     assert last[-2:] == ["--workers", "5"], "the ranks that are left"
     assert list(here.iterdir()) == []
+
+
+def test_the_runs_that_help_shows_can_be_submitted(ddrl):
+    shown = [line.split() for line in f"{HELP}\n{JobArguments.__doc__}".splitlines() if line.startswith("  ")]
+    examples = [words for words in shown if words[:3] == ["ddrl", "submit", "train"]]
+    assert len(examples) == 2, "one in the command's help, one in that of its options"
+    for words in examples:
+        status, out, err = ddrl(*words[1:], "--dry-run")
+        assert status == 0 and "#SBATCH --nodes=2\n" in out, err
 
 
 def test_words_of_users_stay_words(here, ddrl, monkeypatch):

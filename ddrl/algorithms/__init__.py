@@ -43,8 +43,7 @@ ALGORITHMS: Mapping[str, Algorithm] = plugins.algorithms.values
 """By the name of their settings."""
 
 ACTIONS: dict[type, str] = {Discrete: "discrete", MultiDiscrete: "multi-discrete", Continuous: "continuous"}
-SMOKE_GAME = "ddrl/Catch-v0"
-GAMES = {"smoke": SMOKE_GAME, "mujoco": "HalfCheetah-v5"}
+GAMES = {"smoke": "ddrl/Catch-v0", "mujoco": "HalfCheetah-v5"}
 """Of presets that are for other games than Atari's, where none is named."""
 
 

@@ -216,7 +216,7 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             batch_size=32,  # x 60 gradients = 1,920 samples per update
             optimizer="adam",
             learning_rate=1e-3,
-            adam_epsilon=adam_epsilon(game),
+            adam_epsilon=ADAM_EPSILON.get(rom_name(game), ADAM_EPSILON_DEFAULT),
             beta1=0.8,
             beta2=0.75,
             clip_tensor_average_norm=0.1,  # per tensor, locally, before aggregation
@@ -252,11 +252,6 @@ def smoke(game: str, machine: Machine) -> TrainConfig:
         evaluation=EvaluationConfig(eval_every_updates=200, eval_games=20),
         run=SMOKE_RUN,
     )
-
-
-def adam_epsilon(game: str) -> float:
-    """Adam's epsilon-hat of the BA3C settings for a game."""
-    return ADAM_EPSILON.get(rom_name(game), ADAM_EPSILON_DEFAULT)
 
 
 ALGORITHM = Algorithm(

@@ -18,10 +18,9 @@ from ddrl.algorithms.parts import (
     PUBLISHED_NETWORK,
     SMOKE_NETWORK,
     SMOKE_RUN,
-    STOOKE_RUN,
     apex_actors,
     laptop_network,
-    stooke_environment,
+    stooke_q_learning,
 )
 from ddrl.algorithms.record import AheadTargets, Algorithm, Name, Preset
 from ddrl.config import (
@@ -45,11 +44,6 @@ BATCH_SIZE = 32
 STEPS_PER_UPDATE = 4
 MOST_ATOMS = 10_000
 RAINBOW_AGENT_STEPS = 50_000_000  # 200 million frames
-# Section 5: every million steps for up to 125,000, in games of at most 27,000; how many at once is ours.
-STOOKE_EVALUATION = {
-    "eval_every_updates": 1_000_000 // STEPS_PER_UPDATE, "eval_games": 30, "eval_agent_steps": 125_000,
-    "eval_time_share": 1.0, "evaluation_minutes": 0.0,
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,25 +303,6 @@ def smoke(preset: Preset) -> Preset:
     )  # fmt: skip
 
 
-def stooke(preset: Preset, optimizer: dict[str, Any]) -> Preset:
-    """Stooke and Abbeel 2018, section 5.4: the settings of `preset` with their environment, sampling and evaluation.
-
-    Larger batches: of DQN learning rates 7.5e-4 for 512, 15e-4 for 1,024; of Categorical DQN 4.2e-4 from 256 on, and
-    Adam's epsilon 0.01 / L; of epsilon-Rainbow Adam's epsilon 0.005 / L. All take more agent steps for an update.
-
-    Args:
-        preset: to change.
-        optimizer: its settings that are others.
-    """
-    return lambda game, machine: preset(game, machine).changed(
-        environment=stooke_environment(game),
-        sampling=SamplingConfig(schedule="standard", simulators=8, groups=2),
-        optimizer=optimizer,
-        evaluation=STOOKE_EVALUATION,
-        run=STOOKE_RUN,
-    )
-
-
 def apex_dqn(game: str, machine: Machine) -> TrainConfig:
     """Horgan et al. 2018, section 4.1 and appendix C, with 8 actors of 16 simulators in place of 360 of one.
 
@@ -394,8 +369,8 @@ def smoke_apex(game: str, machine: Machine) -> TrainConfig:
 
 
 def _presets(default: Preset, stooke_optimizer: dict[str, Any], **updates: int) -> dict[str, Preset]:
-    small = laptop(default, **updates)
-    return {"default": default, "laptop": small, "smoke": smoke(default), "stooke": stooke(default, stooke_optimizer)}
+    small, published = laptop(default, **updates), stooke_q_learning(default, stooke_optimizer)
+    return {"default": default, "laptop": small, "smoke": smoke(default), "stooke": published}
 
 
 LASAGNE_RMSPROP = {"optimizer": "rmsprop", "rmsprop_epsilon": 1e-6}  # not centered, epsilon inside the root

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ddrl.config import EnvironmentConfig, ExchangeConfig, NetworkConfig, RunConfig
+from typing import Any
+
+from ddrl.algorithms.record import Preset
+from ddrl.config import EnvironmentConfig, ExchangeConfig, NetworkConfig, RunConfig, SamplingConfig
 from ddrl.types import Machine
 
 ALONE = ExchangeConfig(workers=1, parameter_servers=0)
@@ -19,6 +22,12 @@ SMOKE_RUN = RunConfig(minutes=0.5, log_every_seconds=1.0, video=False)
 # are means over the batch there, and the square error of the value is whole, as here.
 STOOKE_AGENT_STEPS = 50_000_000  # of a whole run: 200 million frames (tables 2 and 3)
 STOOKE_RUN = RunConfig(minutes=0.0, agent_steps=STOOKE_AGENT_STEPS)
+# Of Q-learning, section 5: every million agent steps, of which an update takes 4, for up to 125,000, in games of at
+# most 27,000; how many at once is ours.
+STOOKE_EVALUATION = {
+    "eval_every_updates": 1_000_000 // 4, "eval_games": 30, "eval_agent_steps": 125_000, "eval_time_share": 1.0,
+    "evaluation_minutes": 0.0,
+}  # fmt: skip
 
 
 def laptop_network(machine: Machine) -> NetworkConfig:
@@ -30,6 +39,24 @@ def stooke_environment(game: str) -> EnvironmentConfig:
     """Images of 104x80, the loss of a life ends an episode, and every simulator begins with up to 2,000 random
     actions."""
     return EnvironmentConfig(game=game, protocol="stooke", life_loss_terminal=True, random_start_steps=2_000)
+
+
+def stooke_q_learning(preset: Preset, optimizer: dict[str, Any]) -> Preset:
+    """Stooke and Abbeel 2018, section 5.4: the settings of `preset` with their environment, sampling and evaluation.
+
+    The docstring of `preset` says what larger batches need. All of them take more agent steps for an update.
+
+    Args:
+        preset: to change.
+        optimizer: its settings that are others.
+    """
+    return lambda game, machine: preset(game, machine).changed(
+        environment=stooke_environment(game),
+        sampling=SamplingConfig(schedule="standard", simulators=8, groups=2),
+        optimizer=optimizer,
+        evaluation=STOOKE_EVALUATION,
+        run=STOOKE_RUN,
+    )
 
 
 def central_store(machine: Machine, local_steps: int = 0) -> ExchangeConfig:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ddrl.apex.remote_replay import RemoteReplay
 from ddrl.apex.sampler import Sampler
 from ddrl.errors import read_as
 from ddrl.exchange.transport import Event
-from ddrl.job.feed import Feed
+from ddrl.job.feed import Feed, State
 from ddrl.job.role import Wait
 from ddrl.learner import as_device_vector
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.rank_metrics import RankMetrics
-
-State = dict[str, np.ndarray]
 
 
 class ReplayFeed(Feed):

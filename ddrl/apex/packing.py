@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from ddrl.apex.segment import SegmentFormat
+from ddrl.exchange.vectors import ALIGNMENT, empty_vector
 from ddrl.types import Replayed
 
 WORD = 4  # bytes
-ALIGNMENT = 64  # bytes at which each array begins
 
 
 class BatchFormat:
@@ -46,9 +46,7 @@ class BatchFormat:
 
     def buffer(self) -> np.ndarray:
         """A new buffer <float32>[floats], aligned."""
-        memory = np.empty(self.floats + ALIGNMENT // WORD, np.float32)
-        skip = -memory.ctypes.data % ALIGNMENT // WORD
-        return memory[skip : skip + self.floats]
+        return empty_vector(self.floats)
 
     def views(self, buffer: np.ndarray) -> Replayed:
         """The arrays in a buffer <float32>[floats]."""

@@ -130,7 +130,7 @@ class ReplayShardRole:
         elif blob.topic == Topic.SAVE:
             self._save(json.loads(blob.data)["step"])
         elif blob.topic in (Topic.HALT, Topic.END):
-            self._halted, self.finished = True, blob.topic == Topic.END
+            self._halted, self.finished = True, self.finished or blob.topic == Topic.END
 
     def _set_up(self, content: dict[str, np.ndarray]) -> None:
         config, setup = self.context.config, ShardSetup.decode(content.pop("setup"))

@@ -17,6 +17,7 @@ from ddrl.apex.shard_setup import ShardSetup
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, Transport
+from ddrl.job.feed import State
 from ddrl.job.layout import JobContext
 from ddrl.job.role import RoleLost, Topic, Wait, json_blob
 from ddrl.npz import decode_arrays, encode_arrays
@@ -25,7 +26,6 @@ SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and n
 SAVE_SECONDS = 240.0  # after which a shard that writes its part of a checkpoint and says nothing is given up
 LAST_SAVE_SECONDS = 30.0  # for writing it when the job ends: its ranks have 90 s for that in all
 WORD_SECONDS = 2.0  # after which shards are told something, so that they know of the learner
-State = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass
@@ -211,11 +211,11 @@ class Sampler:
         """
         asked = {index: shard for index, shard in self._shards.items() if not shard.told}
         self._told_of_save(set(self._shards) - set(asked), step)
-        self._saving = _Saving(step, state | {"run": np.int64(self._run)}, set(asked), done, time.monotonic())
+        whole: State = state | {"run": np.int64(self._run)}
+        self._saving = _Saving(step, whole, set(asked), done, time.monotonic()) if asked else None
         self.transport.send(json_blob(shard.process, Topic.SAVE, {"step": step}) for shard in asked.values())
         if not asked:
-            self._saving = None
-            done(state | {"run": np.int64(self._run)})
+            done(whole)
 
     def _hear(self, event: Event) -> None:
         """A shard has spoken."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from ddrl.apex.eviction import InversePriority, OldestFirst
 from ddrl.apex.segment import Segment, SegmentFormat
 from ddrl.apex.shard_files import ShardFiles
-from ddrl.apex.transition_pool import TransitionPool
+from ddrl.apex.transition_pool import TransitionPool, places_for
 from ddrl.errors import UsageError, read_as
 from ddrl.replay import storage
 from ddrl.replay.replay import PRIORITY_EPSILON, checked_priorities
@@ -21,9 +20,6 @@ from ddrl.replay.storage import Named, nothing_named, within
 from ddrl.replay.sum_tree import SumTree
 from ddrl.types import Replayed
 
-LARGEST_CAPACITY = 100_000_000  # places are numbered with 32 bits
-HARD_FACTOR = 1.25  # the hard capacity, in soft ones
-SCATTERED_FRAMES = 2.0  # places for each transition where neighbours do not go together
 KEYS_PER_RUN = 2**47
 RUNS = 2**15
 COUNTERS = ("inserted", "sampled", "updated", "evicted", "ignored", "refused")
@@ -76,7 +72,7 @@ class ShardReplay:
         run: int = 0,
         seed: int = 0,
     ):
-        places, frames = _places(format, capacity, eviction_exponent)
+        places, frames = places_for(format, capacity, eviction_exponent)
         if not 0.0 <= priority_exponent <= 1.0:
             raise UsageError(
                 f"--priority-exponent {priority_exponent}: must be between 0 (uniform) and 1 (proportional)"
@@ -111,7 +107,7 @@ class ShardReplay:
         Raises:
             UsageError: as the constructor.
         """
-        places, frames = _places(format, capacity, eviction_exponent)
+        places, frames = places_for(format, capacity, eviction_exponent)
         trees = SumTree.bytes_for(places) * (1 if eviction_exponent is None else 2)
         return TransitionPool.bytes_for(format, places, frames) + 2 * 8 * places + trees
 
@@ -388,22 +384,3 @@ class ShardReplay:
             "priority_exponent": self.priority_exponent,
             "eviction_exponent": self.eviction_exponent,
         }
-
-
-def _places(format: SegmentFormat, capacity: int, eviction_exponent: float | None) -> tuple[int, int]:
-    """For transitions and frames, the black one among these."""
-    if capacity < format.length:
-        raise UsageError(
-            f"--replay-capacity: the part of a shard, {capacity}, must be at least the length of a segment, "
-            f"{format.length}"
-        )
-    places = int(HARD_FACTOR * capacity)
-    if capacity > LARGEST_CAPACITY:
-        raise UsageError(
-            f"--replay-capacity: the part of a shard, {capacity}, must be at most {LARGEST_CAPACITY}; "
-            "use more --replay-shards"
-        )
-    ratio = format.most_frames / format.length  # rows that are not valid have the room between the two capacities
-    if eviction_exponent is not None:
-        ratio = max(ratio, SCATTERED_FRAMES)
-    return places, 1 + math.ceil(ratio * places) + format.most_frames

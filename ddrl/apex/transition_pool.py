@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ddrl.apex.segment import Segment, SegmentFormat
+from ddrl.errors import UsageError
 from ddrl.replay import storage
+
+LARGEST_CAPACITY = 100_000_000  # places are numbered with 32 bits
+HARD_FACTOR = 1.25  # the hard capacity, in soft ones
+SCATTERED_FRAMES = 2.0  # places for each transition where neighbours do not go together
 
 
 class Items(NamedTuple):
@@ -194,3 +200,31 @@ def item_layout(format: SegmentFormat) -> Items:
         version=((), np.dtype(np.int64)),
         number=((), np.dtype(np.int64)),
     )
+
+
+def places_for(format: SegmentFormat, capacity: int, eviction_exponent: float | None) -> tuple[int, int]:
+    """Places for transitions, and for frames, the black one among these.
+
+    Args:
+        format: of the segments.
+        capacity: the soft capacity, in transitions.
+        eviction_exponent: None where the oldest transitions go first, and so neighbours go together.
+
+    Raises:
+        UsageError: the capacity is less than a segment has, or more than places can be numbered for.
+    """
+    if capacity < format.length:
+        raise UsageError(
+            f"--replay-capacity: the part of a shard, {capacity}, must be at least the length of a segment, "
+            f"{format.length}"
+        )
+    places = int(HARD_FACTOR * capacity)
+    if capacity > LARGEST_CAPACITY:
+        raise UsageError(
+            f"--replay-capacity: the part of a shard, {capacity}, must be at most {LARGEST_CAPACITY}; "
+            "use more --replay-shards"
+        )
+    ratio = format.most_frames / format.length  # rows that are not valid have the room between the two capacities
+    if eviction_exponent is not None:
+        ratio = max(ratio, SCATTERED_FRAMES)
+    return places, 1 + math.ceil(ratio * places) + format.most_frames

@@ -13,6 +13,7 @@ from ddrl import plugin_modules, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.named_runs import run_and_checkpoint
 from ddrl.reporting.metrics import read_metrics, without_undone
 from ddrl.reporting.plots import figure_of_run
 
@@ -131,7 +132,8 @@ class Run:
             seed: of the games.
             epsilon: probability of a random action (None: that of the run's evaluations).
             starts: Atari: a file of recorded starts.
-            checkpoint: the number of its update, or one of `checkpoints` (empty: the newest).
+            checkpoint: the number of its update, one of `checkpoints`, or "best": of its best evaluation (empty: the
+                newest).
             actions: the greedy ones, or drawn from the policy (None: those of the run's evaluations, greedy where
                 `epsilon` is given).
 
@@ -149,7 +151,7 @@ class Run:
         """What it has learned, for use in any loop. TensorFlow is loaded.
 
         Args:
-            checkpoint: one of `checkpoints` (None: the newest).
+            checkpoint: one of `checkpoints`, or "best": of its best evaluation (None: the newest).
             seed: of the actions that are drawn.
 
         Raises:
@@ -157,7 +159,7 @@ class Run:
         """
         from ddrl.evaluation.agent import load_agent
 
-        chosen = None if checkpoint is None else Path(checkpoint)
+        _, chosen = run_and_checkpoint(str(self.path), os.fspath(checkpoint or ""))
         return load_agent(self.path, checkpoint=chosen, seed=seed, compute_dtype="float32")
 
     def environment(self, render_mode: str | None = None) -> gymnasium.Env:

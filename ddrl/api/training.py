@@ -47,7 +47,7 @@ def train(
         resume_or_start: go on with `run_dir` where a run has begun; begin it where none has.
         progress: show how it goes: a panel on a terminal, plain lines elsewhere. False: nothing is printed.
         callbacks: objects, which are called in this process with each record as it is written (not in a job), and names
-            that are registered, which the chief calls.
+            that are registered, which the chief calls. One that returns False stops the run.
         settings: options of `ddrl train` in snake case: game="CartPole-v1", minutes=2, learning_rate=1e-3.
 
     Raises:

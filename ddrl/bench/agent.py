@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import tyro
+
 from ddrl import checks
 from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
@@ -32,6 +34,8 @@ class AgentArguments(BenchmarkArguments):
     """Game of the untrained agent."""
     observations: int = 10_000
     """Observations of the game with which each exported copy is compared."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin of the run that has moved, named where it is now. May be given several times."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "observations")

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Column, Table
 
-from ddrl import algorithms, checks, command_line, options
+from ddrl import algorithms, checks, command_line, early_options, options
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting import machine
@@ -81,10 +81,15 @@ class Benchmark:
         return int(self.failed(values))
 
     def parse(self, argv: Sequence[str]) -> BenchmarkArguments:
-        """The options. Raises UsageError, and SystemExit where they are none of this command's."""
+        """The options. Raises UsageError, and SystemExit where they are none of this command's.
+
+        Where `plugin` is one of them, those that it names are loaded.
+        """
         about = "\n\n".join(filter(None, (inspect.getdoc(self.arguments), self.details)))
         takes = issubclass(self.arguments, TakesTrainOptions)
         prog = f"ddrl bench {self.name}"
+        if any(field.name == "plugin" for field in dataclasses.fields(self.arguments)):
+            _, argv = early_options.take_plugins(argv, prog)
         arguments, rest = command_line.read_known(self.arguments, argv, prog, description=about, others=takes)
         if isinstance(arguments, TakesTrainOptions):
             self._refuse_mistyped(rest, prog)

@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("checkpoint", r"checkpoints/.*\.npz", 30, BEGINNINGS),
+    Kind("checkpoint", r"checkpoints/update-.*\.npz", 30, BEGINNINGS),
     Kind("replay", r"replay/.*\.bin", 30, BEGINNINGS),
     Kind("unnamed replay", "", 2, unread="of a checkpoint that is gone; removed at the next save"),
     Kind("config.json", r"config\.json", 20, (*BEGINNINGS, "metrics")),
@@ -61,6 +61,7 @@ KINDS = (
     Kind("ranks/N", r"ranks/.*", 2, unread="read while a run goes on, and written anew at the next start"),
     Kind("events", r"events\.out\..*", 2, unread="read by TensorBoard, with checksums of its own"),
     Kind("pictures", r".*\.png|.*\.mp4", 2, unread="drawn again at the next end"),
+    Kind("best.npz", r"checkpoints/best\.npz", 10, ("best",)),
 )
 REPLAY, UNNAMED = KINDS[1:3]
 REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "fell back", "harmless", "changed", "tracebacks"

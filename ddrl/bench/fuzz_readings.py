@@ -1,7 +1,7 @@
 """What the readers of ddrl make of a run directory, in one process and without TensorFlow: everything that is loaded.
 
-A resume, from the newest checkpoint and from each of the others; an evaluation; the summary and the learning curve;
-the end of the run.
+A resume, from the newest checkpoint and from each of the others; an evaluation, and one with the parameters of the best
+evaluation; the summary and the learning curve; the end of the run.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class Readers:
         """The readings by the name of the reader; `names`: of these alone. `curve`: the figure is drawn, too."""
         readers: dict[str, Callable[[], Reading]] = {"resume": self._resume, "evaluation": self._evaluation}
         readers |= {name: functools.partial(self._checkpoint, name) for name in self._names}
+        if checkpoints.best_path(self.run).exists():
+            readers["best"] = self._best
         readers |= {"metrics": lambda: self._metrics(curve), "end": self._end, "notes": self._notes}
         with contextlib.redirect_stderr(io.StringIO()):
             return {n: _attempt(read) for n, read in readers.items() if not names or n.partition("-")[0] in names}
@@ -94,6 +96,12 @@ class Readers:
         check_replays(self.run, checkpoint)
         check_settings(checkpoint, config, self.run)
         return Reading(self._loaded(config, checkpoint))
+
+    def _best(self) -> Reading:
+        """An evaluation with the parameters of the best one."""
+        checkpoint = checkpoints.load(checkpoints.best_path(self.run))
+        check_settings(checkpoint, rundir.load_config(self.run), self.run, AGENT)
+        return Reading(dict(contents(checkpoint, "checkpoint")))
 
     def _loaded(self, config: TrainConfig, checkpoint: Checkpoint) -> Content:
         checkpoints.check_layout(checkpoint, self._layout)

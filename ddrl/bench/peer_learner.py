@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import math
 import signal
 import sys
 import time
@@ -179,6 +180,8 @@ class Learner:
         self._before, self._began, self._paused = state.get("seconds", 0.0), time.monotonic(), 0.0
         self._next_line, self._next_evaluation = 0.0, self.seconds + 60 * options.eval_every_minutes
         self._evaluated_at, self._evaluated_steps = -LEAST_BETWEEN_SECONDS, -1
+        self._evaluation_seconds: float | None = state.get("evaluation_seconds")  # that the newest one took
+        self._first_steps = self.model.num_timesteps
         self._last_line: tuple[float, int] | None = None
         self.online: collections.deque[float] = collections.deque(maxlen=ONLINE_EPISODES)
         self.status, self.stopped, self._reached = "", False, False
@@ -249,8 +252,9 @@ class Learner:
             return
         finally:
             self._paused += time.monotonic() - paused
+        took = self._evaluation_seconds = round(time.monotonic() - paused, 3)
         mean = sum(scores) / len(scores)
-        record = {"kind": "evaluation", "wall_seconds": seconds, "mean": mean,
+        record = {"kind": "evaluation", "wall_seconds": seconds, "mean": mean, "seconds": took,
                   "maximum": max(scores), "games": len(scores), "agent_steps": self.model.num_timesteps,
                   "version": self.model.num_timesteps, "update": self.model.num_timesteps}  # fmt: skip
         say(record)
@@ -268,8 +272,36 @@ class Learner:
             record["online_score_mean"] = sum(self.online) / len(self.online)
         if self._last_line is not None and seconds > self._last_line[0]:
             record["agent_steps_per_s"] = (steps - self._last_line[1]) / (seconds - self._last_line[0])
+        if (left := self.seconds_left(seconds)) is not None:
+            record["seconds_left"] = round(left, 1)
         self._last_line = seconds, steps
         say(record)
+
+    def seconds_left(self, now: float) -> float | None:
+        """Of wall time until the run ends: training, and the evaluations that its clock will bring, each as long as the
+        newest one. None before there was one, or where nobody knows how long training goes on.
+
+        That the target ends the run, or a promising score brings another evaluation, is not foreseen.
+
+        Args:
+            now: the clock of training.
+        """
+        if self.status:
+            return 0.0
+        training = self._training_left(now)
+        if training is None or self._evaluation_seconds is None:
+            return None
+        regular = math.ceil((training - (self._next_evaluation - now)) / (60 * self.options.eval_every_minutes))
+        return training + (max(0, regular) + 1) * self._evaluation_seconds  # and the one at the end
+
+    def _training_left(self, now: float) -> float | None:
+        """Seconds of training until the first of its limits; None where only a rate could tell, and there is none."""
+        lefts = [60 * self.options.minutes - now] if self.options.minutes else []
+        steps = self.model.num_timesteps
+        if steps > self._first_steps and now > self._before:
+            budget = self.options.agent_steps or self.horizon
+            lefts.append((budget - steps) * (now - self._before) / (steps - self._first_steps))
+        return max(0.0, min(lefts)) if lefts else None
 
     def _stop(self, number: int, frame: object) -> None:
         self.stopped = True
@@ -308,7 +340,7 @@ class Learner:
         torch.save(self.model.get_parameters(), partial)
         partial.replace(self.directory / MODEL)
         state = {"settings": self._zoo, "seconds": self.seconds, "statistics": self.games.statistics(),
-                 "agent_steps": self.model.num_timesteps}  # fmt: skip
+                 "agent_steps": self.model.num_timesteps, "evaluation_seconds": self._evaluation_seconds}  # fmt: skip
         partial = self.directory / f"{STATE}.partial"
         partial.write_text(json.dumps(state))
         partial.replace(self.directory / STATE)

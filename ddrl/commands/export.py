@@ -27,7 +27,8 @@ class ExportArguments:
     observations: int = 1000
     """Number of observations of the game that it is compared on."""
     checkpoint: str = ""
-    """Checkpoint to write: the number of its update, or a file (default: the newest of the run)."""
+    """Checkpoint to write: the number of its update, best (of the run's best evaluation), or a file (default: the
+    newest of the run)."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A plugin of the run that has moved, named where it is now. May be given several times."""
 

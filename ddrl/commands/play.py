@@ -28,7 +28,8 @@ class PlayArguments:
     max_agent_steps: int = 3000
     """Agent steps after which the video ends, if the game has not."""
     checkpoint: str = ""
-    """Checkpoint to play with: the number of its update, or a file (default: the newest of the run)."""
+    """Checkpoint to play with: the number of its update, best (of the run's best evaluation), or a file (default: the
+    newest of the run)."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A plugin of the run that has moved, named where it is now. May be given several times."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import command_line
+from ddrl import command_line, early_options, plugin_modules
 from ddrl.checks import did_you_mean, flag
 from ddrl.docstrings import paragraphs
 from ddrl.errors import UsageError
@@ -22,6 +22,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
+from ddrl.studies.points import Point
 from ddrl.studies.settings import StudySettings, check_environments, check_heard, from_json, to_json
 
 if typing.TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Actions:
     """Site file for --submit (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """With --submit: print the scripts of the jobs, and submit nothing."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin for all points of a new study, or one of a begun study that has moved, named where it is now. May be
+    given several times."""
 
     def __post_init__(self) -> None:
         asked = [name for name in ("list", "collect", "submit", "pack", "from_data", "point") if getattr(self, name)]
@@ -147,7 +151,7 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
     directory = directory_of(study, actions.dir, settings.quick)
     if wanted := [name for name in ("collect", "pack") if getattr(actions, name)]:
         raise UsageError(f"{flag(wanted[0])}: {directory} holds no study that has begun; name one with --dir")
-    points = tuple(study.points(settings, this_machine()))
+    points = with_plugins(study.points(settings, this_machine()), actions.plugin)
     check_heard(settings, [point.config for point in points], this_machine())
     plan = plans.Plan(directory, study.name, to_json(settings), points, line)
     if actions.submit and not actions.dry_run:
@@ -159,6 +163,41 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
     if not (actions.list or actions.dry_run):
         plans.check_names(plan)  # before its directory is made and held
     return plan
+
+
+def with_plugins(points: Sequence[Point], plugins: Sequence[str]) -> tuple[Point, ...]:
+    """Points of a new study, whose runs import these plugins, too.
+
+    Args:
+        plugins: loaded ones, as they are recorded.
+    """
+    return tuple(_importing(point, early_options.joined(point.config.run.plugins, plugins)) for point in points)
+
+
+def with_moved(plan: plans.Plan, plugins: Sequence[str]) -> plans.Plan:
+    """A study that has begun, whose points import these plugins of theirs from where they are now.
+
+    Args:
+        plugins: loaded ones, as they are recorded.
+
+    Raises:
+        UsageError: no point has one of them.
+    """
+    places = {plugin_modules.module_of(plugin): plugin for plugin in plugins}
+    known = {plugin_modules.module_of(plugin) for point in plan.points for plugin in point.config.run.plugins}
+    if strange := [place for module, place in places.items() if module not in known]:
+        raise UsageError(
+            f"--plugin {strange[0]}: the study in {plan.directory} was begun without it, and its points keep that; "
+            "leave the option out, or choose another --dir"
+        )
+    moved = [[places.get(plugin_modules.module_of(p), p) for p in point.config.run.plugins] for point in plan.points]
+    return plan._replace(points=tuple(_importing(point, tuple(of)) for point, of in zip(plan.points, moved)))
+
+
+def _importing(point: Point, plugins: tuple[str, ...]) -> Point:
+    if plugins == point.config.run.plugins:
+        return point
+    return point._replace(config=point.config.changed(run={"plugins": plugins}))
 
 
 def begin(plan: plans.Plan) -> plans.Plan:
@@ -191,8 +230,10 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     """What to do, the settings, and the plan where the study was begun before: it then gives the defaults.
 
     Raises:
-        UsageError: for settings that cannot be, or that are not those of the plan.
+        UsageError: for settings or plugins that cannot be, or that are not those of the plan.
     """
+    prog = f"ddrl study {study.name}"
+    plugins, argv = early_options.take_plugins(argv, prog)
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     peek.add_argument("--dir", nargs="?", default="")
     peek.add_argument("--quick", action="store_true")
@@ -208,11 +249,11 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     kind = dataclasses.make_dataclass(
         "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": ABOUT}
     )
-    prog = f"ddrl study {study.name}"
     arguments = command_line.read(kind, argv, prog, kind(defaults, Actions()), (tyro.conf.OmitArgPrefixes,))
     if plan is not None:
         plans.check_same(plan, to_json(arguments.settings))
-    return arguments.actions, arguments.settings, plan
+        plan = with_moved(plan, plugins)
+    return dataclasses.replace(arguments.actions, plugin=tuple(plugins)), arguments.settings, plan
 
 
 def directory_of(study: Study, named: str, quick: bool) -> Path:
@@ -245,7 +286,7 @@ def act(study: Study, plan: plans.Plan, actions: Actions, command: str) -> int:
     if actions.submit:
         from ddrl.studies.slurm import Asked, submit_study
 
-        submit_study(plan, Asked(actions.sbatch_options, actions.site, actions.dry_run, command))
+        submit_study(plan, Asked(actions.sbatch_options, actions.site, actions.dry_run, command), actions.plugin)
         return 0
     if actions.pack:
         pack(plan, Path(actions.pack))

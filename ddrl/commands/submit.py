@@ -48,7 +48,7 @@ HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
 
 Writes the script of a Slurm job and submits it, with the options that the command takes here.
 
-  ddrl submit train ppo --game pong --workers 8 --nodes 2
+  ddrl submit train ppo --game pong --parameter-servers 1 --nodes 2 --ranks-per-node 8
                               one run; it continues in a new job when the time of one is up
   ddrl submit study scaling   a task for each point of a study, and a job that writes the report at the end
   ddrl submit tune ba3c ...   a task for each trial of a search; the last one writes the report

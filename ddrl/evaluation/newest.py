@@ -46,7 +46,8 @@ class EvaluateArguments:
     starts: str = ""
     """Begin each Atari game with one of the recorded human starts in this .npz, drawn at random."""
     checkpoint: str = ""
-    """Checkpoint to play with: the number of its update, or a file (default: the newest of the run)."""
+    """Checkpoint to play with: the number of its update, best (of the run's best evaluation), or a file (default: the
+    newest of the run)."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A plugin of the run that has moved, named where it is now. May be given several times."""
 

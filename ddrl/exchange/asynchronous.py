@@ -67,20 +67,18 @@ def refuses(gradient: Header, version: int, max_staleness: int) -> bool:
     return too_old or not gradient.flags & Flag.FINITE
 
 
-def report(gradient: Header, server: int, version: int, staleness: int, flags: Flag) -> Header:
-    """The READY that tells the chief what became of a gradient.
+def report(gradient: Header, version: int, staleness: int, flags: Flag) -> Header:
+    """The READY by which one server tells the chief what became of a gradient.
 
     Args:
         gradient: header of the gradient.
-        server: index of the one that reports.
-        version: of its parameters now.
+        version: of the server's parameters now.
         staleness: versions that the gradient was behind.
         flags: SKIP where it was not applied.
     """
     refused = 0 if gradient.flags & Flag.FINITE else to_bitmap([gradient.sender])
     return Header(
         Kind.READY,
-        sender=server,
         step=gradient.step,
         version=version,
         count=gradient.count,

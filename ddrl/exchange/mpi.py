@@ -23,7 +23,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ddrl.exchange.messages import CHANNEL, Garbled, Header, HeaderFormat, Kind, Message
-from ddrl.exchange.transport import Blob, Channel, Event, PeerLost, control_header
+from ddrl.exchange.transport import Blob, Channel, Event, PeerLost
 
 LIVENESS_SECONDS = 0.001  # for each peer, between two tests of all control receives: they need no low latency
 SHORTEST_LIVENESS_SECONDS = 0.005
@@ -175,7 +175,7 @@ class MpiTransport:
         self._receives, self._blobs = [], []
 
     def _send_blob(self, blob: Blob) -> None:
-        self.send([Message(blob.peer, control_header(blob.topic, len(blob.data)))])
+        self.send([Message(blob.peer, Header(Kind.BLOB, step=blob.topic, count=len(blob.data)))])
         data = np.frombuffer(blob.data or b"\0", np.uint8)
         self._isend(blob.peer, Kind.BLOB_BYTES, data)
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ddrl.exchange.messages import Header, Kind, Message
+from ddrl.exchange.messages import Kind, Message
 
 PR_SET_TIMERSLACK = 29  # <sys/prctl.h>
 SLEEP_SHARE = 1 / 8  # of the wait so far
@@ -155,8 +155,3 @@ def exact_sleep() -> None:
     """Lets this thread's sleeps end within a microsecond of what was asked; Linux adds 50 by default."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)
-
-
-def control_header(topic: int, size: int) -> Header:
-    """The header that announces a blob."""
-    return Header(Kind.BLOB, step=topic, count=size)

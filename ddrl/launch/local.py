@@ -88,7 +88,8 @@ def train(
 @contextlib.contextmanager
 def _told(callbacks: Sequence[Callback], path: Path, console: Console) -> Iterator[Callable[[Record], None]]:
     """What hands records to callbacks; what becomes of them is printed, and is among the events in the end."""
-    thread = CallbackThread({f"{type(each).__name__} ({i})": each for i, each in enumerate(callbacks, 1)})
+    named = {f"{type(each).__name__} ({i})": each for i, each in enumerate(callbacks, 1)}
+    thread = CallbackThread(named, lambda why: rundir.ask_to_stop(path, f"callback {why}"))
     told: list[Trouble] = []
 
     def show(troubles: Sequence[Trouble]) -> None:

@@ -7,19 +7,24 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ddrl.checks import did_you_mean
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line
 from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.phases import STARTING, TRAINING
+from ddrl.rundir import ask_to_stop
 
 QUEUED = 1000
 """Records that wait for the callbacks at most; later ones are dropped, and counted."""
@@ -53,21 +58,25 @@ class Callback:
     All methods run in one thread, one after the other, beside the training of the chief's process: whatever computes
     for long belongs into a process of its own. What one raises becomes an event of the run (`callback_failed`), and
     training goes on.
+
+    A method that returns False stops training, as the file RUN/stop does: a checkpoint is saved, and the run ends as
+    "stopped", with a message that names the callback. With any other value, None too, it goes on. Training that is over
+    cannot be stopped: during the final evaluation False changes nothing.
     """
 
-    def on_start(self) -> None:
+    def on_start(self) -> bool | None:
         """The run begins, or goes on. A callback that raises here is left out."""
 
-    def on_metrics(self, record: Record) -> None:
+    def on_metrics(self, record: Record) -> bool | None:
         """A line of training, every --log-every-seconds."""
 
-    def on_evaluation(self, record: Record) -> None:
+    def on_evaluation(self, record: Record) -> bool | None:
         """An evaluation: mean, maximum, games, version, agent_steps, ..."""
 
-    def on_checkpoint(self, record: Record) -> None:
+    def on_checkpoint(self, record: Record) -> bool | None:
         """A checkpoint was written: update, path."""
 
-    def on_event(self, record: Record) -> None:
+    def on_event(self, record: Record) -> bool | None:
         """Anything else that happened: name, text, wall_seconds and what belongs to it."""
 
     def on_end(self, result: Record) -> None:
@@ -87,11 +96,15 @@ class CallbackThread:
 
     Args:
         callbacks: by name.
+        stop: called in the thread, with the reason, whenever one of them returns False while the run trains.
         queued: records that wait at most.
     """
 
-    def __init__(self, callbacks: Mapping[str, Callback], queued: int = QUEUED) -> None:
-        self._callbacks = dict(callbacks)
+    def __init__(
+        self, callbacks: Mapping[str, Callback], stop: Callable[[str], None] = lambda why: None, queued: int = QUEUED
+    ) -> None:
+        self._callbacks, self._stop = dict(callbacks), stop
+        self._trains = True  # as far as the callbacks have been told
         self._records: queue.Queue[tuple[str, tuple[Any, ...]]] = queue.Queue(queued)
         self._troubles: queue.SimpleQueue[Trouble] = queue.SimpleQueue()
         self._failures: dict[str, int] = {}
@@ -147,12 +160,18 @@ class CallbackThread:
         method = ""
         while method != "on_end":
             method, arguments = self._records.get()
+            if phase := arguments[0].get("phase"):  # a new start of the run trains again
+                self._trains = phase in (STARTING, TRAINING)
+            self._trains = self._trains and method != "on_end"
             for name, callback in self._callbacks.items():
                 self._call(name, callback, method, arguments)
 
     def _call(self, name: str, callback: Callback, method: str, arguments: tuple[Any, ...]) -> bool:
+        """Whether it raised nothing."""
         try:
-            getattr(callback, method)(*arguments)
+            answer = getattr(callback, method)(*arguments)
+            if self._trains and isinstance(answer, (bool, np.bool_)) and not answer:  # NumPy compares to its own bools
+                self._stop(f"{name}.{method} returned False")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a callback raises is not the run's end
             self._note(name, method, error)
             return False
@@ -214,7 +233,7 @@ def start_callbacks(context: RunContext) -> CallbackThread:
     Raises:
         UsageError: one is not known, or lacks a package.
     """
-    thread = CallbackThread(make_callbacks(context))
+    thread = CallbackThread(make_callbacks(context), functools.partial(ask_to_stop, context.run_dir))
     behind = itertools.takewhile(
         lambda record: record.get("name") == "restarted", reversed(read_metrics(context.run_dir))
     )

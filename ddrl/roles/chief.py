@@ -31,7 +31,7 @@ from ddrl.roles.phase import Phase
 from ddrl.roles.run_log import RunLog
 from ddrl.roles.setup_and_end import ends, setups
 from ddrl.roles.time_left import TimeLeft
-from ddrl.rundir import RESULT, stop_requested, write_json
+from ddrl.rundir import RESULT, stop_reason, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
 LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
@@ -303,7 +303,8 @@ class ChiefRole:
             if stop_requested(self.context.run_dir):
                 if self.phase is Phase.RUNNING and self.coordinator.takes_requests:
                     self._ends_at_once()  # else a run that lacks its final evaluation alone would be one to be trained
-                self.stop("stopped", "stopped on request", signalled=True)
+                why = stop_reason(self.context.run_dir)
+                self.stop("stopped", f"stopped: {why}" if why else "stopped on request", signalled=True)
                 self._signalled = True
 
     def _check_budget(self, now: float) -> None:

@@ -77,10 +77,11 @@ class ComputeRoles:
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:
         """The evaluator."""
-        sizes = tuple(n for n in (1, 4, 10, 20, 50) if n < self.context.config.evaluation.eval_games)
-        sizes += (self.context.config.evaluation.eval_games,)
-        make_policy = lambda: Policy(self.network, self._shape, self._dtype, sizes)  # noqa: E731
-        return EvaluatorRole(self.context, transport, self.network, make_policy)
+        games = self.context.config.evaluation.eval_games
+        sizes = (*(n for n in (1, 4, 10, 20, 50) if n < games), games)
+        return EvaluatorRole(
+            self.context, transport, self.network, lambda: Policy(self.network, self._shape, self._dtype, sizes)
+        )
 
     def chief(self, transport: Transport, resume: bool) -> ChiefRole:
         """The chief, from fresh parameters or from the run's newest good checkpoint."""

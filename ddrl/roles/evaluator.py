@@ -23,6 +23,7 @@ from ddrl.learner import Policy, as_device_vector
 from ddrl.networks.network import Network
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.best_evaluation import BestEvaluation
 
 SLICE_SECONDS = 0.02  # it plays this long between two polls
 AHEAD = 4  # games that step at the same time: each step waits for a thread to wake, long where all cores are busy
@@ -45,12 +46,14 @@ class EvaluatorRole:
         layout = context.layout
         ranges = shard_ranges(network.size, len(layout.servers))
         self.reader = Reader(layout.servers, ranges)
+        self._best = BestEvaluation(context, network.parameter_shapes, self._event)
         self._policy: Policy | None = None
         self._request: dict[str, Any] = {}
         self._games: Generator[None, None, EvaluationResult] | None = None
         self._turns: Turns | None = None
         self._deadline = math.inf
-        self._vector: Any = None  # parameters that are played with, as the policy takes them
+        self._parameters: np.ndarray = np.zeros(0, np.float32)  # that are played with; nobody writes to them
+        self._vector: Any = None  # the same as the policy takes them
         self._plays_all = False  # for the target
         self._started, self._fetching = 0.0, False
         self._started_processor = 0.0
@@ -69,7 +72,7 @@ class EvaluatorRole:
             if request.get("end"):
                 self._deadline = 0.0
                 return
-            self._request, self._games = request, None
+            self._request, self._games, self._deadline = request, None, math.inf
             self._started, self._fetching = time.monotonic(), True
             self._started_processor = time.process_time()
             self.transport.send(self.reader.fetch(self._request["version"]))
@@ -104,6 +107,7 @@ class EvaluatorRole:
         self._fetching = False
         if self._policy is None:
             self._policy = self._make_policy()
+        self._parameters = parameters
         self._vector, self._plays_all = as_device_vector(parameters), False
         evaluation, request = self.context.config.evaluation, self._request
         at_once = request["at_once"] or evaluation.eval_games
@@ -120,7 +124,8 @@ class EvaluatorRole:
         config, request, policy, vector = self.context.config, self._request, self._policy, self._vector
         assert policy is not None
         self._turns = turns
-        self._deadline = math.inf if turns else time.monotonic() + request["limit_seconds"]
+        if self._deadline > 0.0:  # else it was asked to end while the parameters were on their way
+            self._deadline = math.inf if turns else time.monotonic() + request["limit_seconds"]
         cores = this_machine().cores
         self._games = play_games(
             config.environment,
@@ -185,4 +190,8 @@ class EvaluatorRole:
             "machine_seconds": self._machine_seconds(),
             "stamp": result.stamp,
         }
+        self._best.take(content, self._parameters)  # before the chief, which may end the job, has the last result
         self.transport.send([json_blob(self.context.layout.chief, Topic.RESULT, content)])
+
+    def _event(self, name: str, text: str) -> None:
+        self.transport.send([json_blob(self.context.layout.chief, Topic.EVENT, {"name": name, "text": text})])

@@ -14,6 +14,7 @@ from ddrl.exchange.interface import Closed
 from ddrl.job.layout import JobContext
 from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
+from ddrl.reporting.machine import source_commit
 from ddrl.reporting.metrics import MetricsWriter, lines_of
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
@@ -45,6 +46,7 @@ class RunLog:
     ):
         self.config, self.collector, self.time_left = context.config, collector, time_left
         self.metrics = RankMetrics("chief", 0)
+        self._commit = source_commit()
         self._callbacks = start_callbacks(RunContext(self.config, context.run_dir, resumed, lines_of(context.run_dir)))
         self._writer = MetricsWriter(context.run_dir, self._callbacks.put)
         self.write = self._writer.write
@@ -66,11 +68,13 @@ class RunLog:
         return self.time_left.now(time.monotonic() - self.began, version, self.collector.agent_steps)
 
     def first_update(self, version: int) -> None:
-        """Tells how long the run took to begin, and what is to come; `version` is the first one of this part."""
+        """Tells how long the run took to begin, by which program, and what is to come; `version` is the first one of
+        this part."""
         phase_ended("first update")
         phases = take_phases()
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
-        self.event("started", f"first update after {sum(phases.values()):.1f} s: {parts}", seconds=phases)
+        text = f"first update after {sum(phases.values()):.1f} s: {parts}"
+        self.event("started", text, seconds=phases, commit=self._commit)
         self.time_left.first_update(time.monotonic() - self.began, self.collector.agent_steps)
         self.event("phase", plan(self.config), **self.phase(version))
 

@@ -24,12 +24,15 @@ class RunState(NamedTuple):
         status: of its result, such as finished or failed; empty where it has none.
         message: of its result.
         progress, score: in a few words; empty where it has not begun.
+        seconds_left: until its command ends, as its newest line of training tells; None where that tells nothing of
+            what the run does now, or the run has ended.
     """
 
     status: str
     message: str
     progress: str
     score: str
+    seconds_left: float | None
 
 
 def read_run(path: Path) -> RunState:
@@ -43,10 +46,14 @@ def read_run(path: Path) -> RunState:
     # One that time cut off has a mean of its short games alone.
     evaluation = next((each for each in standing(data, "evaluation", resumes) if whole([each])), none)
     status = str(result.get("status", ""))
-    progress = _progress(_as_object(config.get("run")), train, resumed, bool(status)) if train else ""
+    # What a line from before a resume tells is what the run did before that.
+    current = bool(train) and not (resumed and train["wall_seconds"] <= resumed.get("wall_seconds", 0.0))
+    left = train.get("seconds_left") if current and not status else None
+    phase = "" if status else train.get("phase") if current else "starting"
+    progress = _progress(_as_object(config.get("run")), train, resumed, phase, left) if train else ""
     return RunState(
         status, str(result.get("message", "")), progress or ("starting" if config and not status else ""),
-        _score(train, evaluation),
+        _score(train, evaluation), left,
     )  # fmt: skip
 
 
@@ -83,8 +90,10 @@ def standing(data: bytes, kind: str, resumes: Sequence[tuple[int, Mapping[str, A
             yield record
 
 
-def _progress(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any], ended: bool) -> str:
-    """Such as '35% of 20,000,000 agent steps, 1:02:03 left'."""
+def _progress(
+    run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any], phase: Any, left: float | None
+) -> str:
+    """Such as '35% of 20,000,000 agent steps, 1:02:03 left'; without what `phase` and `left` do not tell."""
     from ddrl.reporting.texts import duration
 
     minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))
@@ -97,14 +106,9 @@ def _progress(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping
         text = _share(max(0.0, train["wall_seconds"] - began) / 60, minutes, "minutes")
     else:
         text = f"{train.get('agent_steps', 0):,} agent steps"
-    phase, left = train.get("phase"), train.get("seconds_left")
-    if resumed and train["wall_seconds"] <= began:  # what it was doing before that
-        phase, left = "starting", None
-    if ended:
-        return text
-    if isinstance(phase, str) and phase != "training":
+    if phase and isinstance(phase, str) and phase != "training":
         text += f", {phase}"
-    return text + (f", {duration(left)} left" if isinstance(left, (int, float)) else "")
+    return text + ("" if left is None else f", {duration(left)} left")
 
 
 def _share(done: float, total: float, unit: str) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from ddrl.reporting.metrics import while_training
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.measures import EVALUATION, MAXIMUM
-from ddrl.studies.points import Group, Outcome
+from ddrl.studies.points import AnyGroup, Outcome
 from ddrl.studies.statistics import ENOUGH, Interval, bootstrap
 
-AnyGroup = TypeVar("AnyGroup", bound=Group)
 GRID = 60
 Runs = Sequence[tuple[np.ndarray, np.ndarray]]
 """(x <float>[n] ascending, y <float>[n]) of each run."""

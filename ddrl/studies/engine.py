@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ddrl import programs, rundir
 from ddrl.errors import UsageError
@@ -21,6 +22,7 @@ from ddrl.studies.points import POINTS, Point, note_failure
 
 MACHINE = "machine.json"
 LINE_SECONDS = 60.0  # between progress lines where there is no terminal
+OVERDUE_SECONDS = 60.0  # by which a point outlasts all expectations before its end is called unknown
 VERBS = {"waiting": "begins", "interrupted": "goes on", "failed": "is tried again"}
 
 Run = Callable[[Point, Path], None]
@@ -50,15 +52,15 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
             text = "another process is running it" if before == "running" else "has finished in the meantime"
             print(f"{number}: {text}", flush=True)
             continue
-        began = time.monotonic()
+        running = Running(plan.path(point))
 
         def line(state: str) -> str:
-            seconds = time_left(times, left[place:], time.monotonic() - began)
-            return f"{number}{state}; time left for all points: {_about(seconds)}"
+            all_left = time_left(times, left[place:], running.seconds, running.left())
+            return f"{number}{state}; time left for all points: {all_left.text()}"
 
         with _progress(line, f" {VERBS[before]}", plan.path(point)):
             why = run_one(plan, run, point)
-        times.append(time.monotonic() - began)
+        times.append(running.seconds)
         status = plan.state(point).status
         print(f"{number}: {status} after {duration(times[-1])}{': ' + why if why else ''}", flush=True)
         failed |= status == "failed"
@@ -72,10 +74,11 @@ def run_one(plan: Plan, run: Run, point: Point) -> str:
     """Runs one point, whatever it does; returns why it failed, or nothing."""
     path = plan.path(point)
     try:
+        here = machine.describe()  # now, as its processes begin with the source that is there now
         with limited_to(point.cores):
             run(point, path)
         if plan.state(point).status == "finished":
-            rundir.write_json(path / MACHINE, machine.describe())
+            rundir.write_json(path / MACHINE, here)
     except (UsageError, RuntimeError, OSError) as error:
         message = " ".join(str(error).split())
         note_failure(path, message)
@@ -83,29 +86,73 @@ def run_one(plan: Plan, run: Run, point: Point) -> str:
     return plan.state(point).why
 
 
-def time_left(times: Sequence[float], points: Sequence[Point], elapsed: float) -> float | None:
-    """Seconds until the end of these points, the first of which has run for `elapsed`; None where nobody knows.
+class Running:
+    """The point that runs.
 
     Args:
-        times: seconds that points took in this call.
+        path: its directory.
     """
-    if times:
-        total = len(points) * sum(times) / len(times)
-    elif all(point.config.run.minutes for point in points):
-        total = sum(60.0 * point.config.run.minutes for point in points)
-    else:
-        return None
-    return max(0.0, total - elapsed)
+
+    def __init__(self, path: Path):
+        self._path, self._began = path, time.monotonic()
+        self._told: float | None = None
+        self._heard = self._began
+
+    @property
+    def seconds(self) -> float:
+        """For which it has run."""
+        return time.monotonic() - self._began
+
+    def left(self) -> float | None:
+        """Seconds until its end: what it told last, less those since that was first read here, as a rival tells nothing
+        while it is evaluated. None where it tells nothing; below 0 it takes longer than it told."""
+        told, now = read_run(self._path).seconds_left, time.monotonic()
+        if told != self._told:
+            self._told, self._heard = told, now
+        return None if told is None else told - (now - self._heard)
+
+
+class Left(NamedTuple):
+    """The time until points end.
+
+    Attributes:
+        seconds: None where nobody knows.
+        guessed: some of it is the budget of points of which nothing else is known yet; starts and evaluations for which
+            training waits come on top of that.
+    """
+
+    seconds: float | None
+    guessed: bool = False
+
+    def text(self) -> str:
+        """Such as 'about 12 min'."""
+        if self.seconds is None:
+            return "unknown"
+        return f"about {duration(self.seconds)}{' (a first guess)' if self.guessed else ''}"
+
+
+def time_left(times: Sequence[float], points: Sequence[Point], elapsed: float, told: float | None = None) -> Left:
+    """The time until these points end, the first of which has run for `elapsed` seconds.
+
+    Args:
+        times: seconds that points took in this call; others take their mean.
+        told: seconds that the first one has left by what it tells itself (None: it tells nothing, and takes that mean,
+            or its budget where that is more).
+    """
+    mean = sum(times) / len(times) if times else 0.0
+    budget, *budgets = [60.0 * point.config.run.minutes for point in points]
+    expected, rest = max(mean, budget), [mean or seconds for seconds in budgets]
+    first = expected - elapsed if told is None else told
+    if (told is None and not expected) or not all(rest) or first < -OVERDUE_SECONDS:
+        return Left(None)
+    guessed = (told is None and budget > mean) or (bool(rest) and not times)
+    return Left(max(0.0, first) + sum(rest), guessed)
 
 
 def how_far(path: Path) -> str:
     """Such as ': 43% of 75.0 minutes, 42:10 left, score -20.1'; empty for a point that has written no metrics."""
     run = read_run(path)
     return ": " + ", score ".join(filter(None, (run.progress, run.score))) if run.progress else ""
-
-
-def _about(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"about {duration(seconds)}"
 
 
 def duration(seconds: float) -> str:

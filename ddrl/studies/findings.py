@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from ddrl.studies.points import Group
+from ddrl.studies.points import AnyGroup, Group, parted
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, difference, told_apart
 from ddrl.studies.tables import number, text
 
 FEW = 3
 """Runs of each from which it says something that all of the one are above all of the other: by chance once in ten times
 (1 / 20 for either side)."""
-
-AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def extremes(
@@ -32,11 +30,9 @@ def extremes(
         what: is measured, in words.
         name: of a group (None: the labels in which the groups differ).
     """
-    by_game: dict[Any, list[AnyGroup]] = {}
-    for group in groups:
-        by_game.setdefault(group.labels.get("game"), []).append(group)
+    by_game = parted(groups, "game")
     if len(by_game) > 1:
-        return " ".join(extremes(of, measure, f"{what} on {game}", name) for game, of in by_game.items())
+        return " ".join(extremes(of, measure, f"{what} on {of[0].labels.get('game')}", name) for of in by_game)
     named = name or (lambda group: name_among(group, groups))
     known = [(value, group) for group in groups if (value := measure(group)) is not None]
     if not known:

@@ -73,12 +73,11 @@ def load(directory: Path, study: str) -> Plan | None:
 
 
 def write(plan: Plan) -> None:
-    """Begins a study: makes its directory with study.json.
+    """Begins a study whose points have been through `check_names`: makes its directory with study.json.
 
     Raises:
-        UsageError: two points have one name, or the directory cannot be written.
+        UsageError: the directory cannot be written.
     """
-    check_names(plan)
     entries = [
         {"name": p.name, "labels": dict(p.labels), "cores": p.cores, "config": rundir.config_to_dict(p.config)}
         for p in plan.points

@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ddrl import rundir
 from ddrl.config import TrainConfig
@@ -87,6 +87,18 @@ def grouped(outcomes: Sequence[Outcome], *names: str) -> list[Group]:
     for outcome in outcomes:
         groups.setdefault(tuple(outcome.point.labels[name] for name in names), []).append(outcome)
     return [Group(dict(zip(names, values)), runs) for values, runs in groups.items()]
+
+
+AnyGroup = TypeVar("AnyGroup", bound=Group)
+
+
+def parted(groups: Sequence[AnyGroup], *names: str) -> list[list[AnyGroup]]:
+    """Groups with equal values of these labels together, in the order of the first of each; a label that a group lacks
+    is None."""
+    parts: dict[tuple[Any, ...], list[AnyGroup]] = {}
+    for group in groups:
+        parts.setdefault(tuple(group.labels.get(name) for name in names), []).append(group)
+    return list(parts.values())
 
 
 def having(outcomes: Sequence[Outcome], **labels: Any) -> list[Outcome]:

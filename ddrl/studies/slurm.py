@@ -52,8 +52,13 @@ class Asked(NamedTuple):
     command: str
 
 
-def submit_study(plan: Plan, asked: Asked) -> None:
+def submit_study(plan: Plan, asked: Asked, plugins: Sequence[str] = ()) -> None:
     """Submits an array with a task for each point that has not finished, and a job after it that reports.
+
+    Args:
+        plan: what was begun.
+        asked: by the user.
+        plugins: that the tasks are to load, as they are recorded; those of study.json they load by themselves.
 
     Raises:
         UsageError: there is no sbatch, it refuses, or there is nothing to run.
@@ -63,7 +68,8 @@ def submit_study(plan: Plan, asked: Asked) -> None:
         raise UsageError(
             f"--submit: every point of {plan.directory} has finished or is running; --collect reports them"
         )
-    task = ["study", plan.study, "--dir", str(plan.directory.absolute())]
+    named = [word for plugin in plugins for word in ("--plugin", plugin)]
+    task = ["study", plan.study, "--dir", str(plan.directory.absolute()), *named]
     name, array = f"study-{plan.study}", ",".join(map(str, numbers))
     number = submit_array(name, plan.directory, array, plan.points, [*task, "--point"], asked)
     if not asked.dry_run:
@@ -71,9 +77,10 @@ def submit_study(plan: Plan, asked: Asked) -> None:
     try:
         report = submit_report(name, plan.directory, number, [*task, "--collect"], asked)
     except UsageError as error:
+        by_hand = shlex.join(["ddrl", "study", plan.study, "--dir", str(plan.directory), *named, "--collect"])
         raise UsageError(
             f"job {number} was submitted and runs the points, but no job will report them ({error}): do that with "
-            f"`ddrl study {plan.study} --dir {shlex.quote(str(plan.directory))} --collect`"
+            f"`{by_hand}`"
         ) from error
     if not asked.dry_run:
         points = counted(len(numbers), "point")

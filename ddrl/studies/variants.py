@@ -24,10 +24,9 @@ from ddrl.studies.measures import (
     mean,
     rate,
     reached_after,
-    steps_to,
     steps_until,
 )
-from ddrl.studies.points import Group, Outcome, grouped
+from ddrl.studies.points import Group, Outcome, grouped, parted
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of, target_of
 from ddrl.studies.statistics import Interval, Values, bootstrap, bootstrap_paired_ratio
 from ddrl.studies.study import Labels, Report, Study
@@ -99,14 +98,14 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         groups = grouped(outcomes, "game", "variant")
         columns: Columns = {
             "variant": "variant", "options": lambda group: self.options[group["variant"]] or "-", "runs": count,
-            **self._timed(), "minutes": mean(lambda run: given_seconds(run) / 60.0),
+            **self.timed, "minutes": mean(lambda run: given_seconds(run) / 60.0),
             "agent steps": mean(largest("agent_steps")), "updates": mean(largest("update")),
             "agent steps/s": mean(rate()),
             f"final {self.score} score": final(self.score_name),
         }  # fmt: skip
         tables, panels, notes = [], [], []
-        for game in dict.fromkeys(group["game"] for group in groups):
-            those = [group for group in groups if group["game"] == game]
+        for those in parted(groups, "game"):
+            game = those[0]["game"]
             tables.append(table(game, those, columns))
             panels += list(self._panels(game, those))
             where = f"{game}: " if len(self.games) > 1 else ""
@@ -122,16 +121,6 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             panels=[*panels, *profiles],
             notes=[across_games.NOTE] if of_all else [],
         )
-
-    def _timed(self) -> Columns:
-        """Minutes and agent steps to the target, where there is one."""
-        target = self.target_score
-        if target is None:
-            return {}
-        return {
-            f"to {target:g}": lambda group: (times := self.times(group)) and times.text(),
-            "agent steps to it": lambda group: steps_to(group.runs, self.score_name, target),
-        }
 
     def _panels(self, game: str, groups: Sequence[Group]) -> Iterator[Panel]:
         for against in (STEPS, SECONDS):

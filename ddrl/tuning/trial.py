@@ -33,9 +33,10 @@ def main() -> int:
     threading.Thread(target=_end_with_input, daemon=True).start()
     path = Path(asked["path"])
     try:
+        here = machine.describe()  # now, as its processes begin with the source that is there now
         train_point(Point(path.name, rundir.config_from_dict(asked["config"]), {}), path)
         if state_of(path).status == "finished":
-            rundir.write_json(path / MACHINE, machine.describe())
+            rundir.write_json(path / MACHINE, here)
     except (UsageError, RuntimeError, OSError) as error:
         note_failure(path, " ".join(str(error).split()))
     return 0

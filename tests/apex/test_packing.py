@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl.apex.packing import ALIGNMENT, BatchFormat, pack_priorities, unpack_priorities
+from ddrl.apex.packing import BatchFormat, pack_priorities, unpack_priorities
 from ddrl.apex.shard_replay import ShardReplay
+from ddrl.exchange.vectors import ALIGNMENT
 from tests.apex.segments import FEATURES, IMAGES, noise
 
 

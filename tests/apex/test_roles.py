@@ -426,6 +426,16 @@ def test_a_halt_ends_the_acting(tmp_path):
     assert all(role.child is None and not role.finished for role in world.actors)
 
 
+def test_a_halt_that_arrives_behind_the_end_keeps_no_role_from_ending(tmp_path):
+    """The learner sends HALT, the chief END: they share a rank, which keeps the order, and no role relies on that."""
+    world = World(tmp_path)
+    world.steps(200)
+    for role in (*world.actors, *world.shards):
+        for topic in (Topic.END, Topic.HALT):
+            role.handle(Blob(0, topic, b""))
+        assert role.finished, type(role).__name__
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_resumed_job_has_the_replay_as_it_was_and_keys_of_its_own(tmp_path, seed):
     world = World(tmp_path, seed)

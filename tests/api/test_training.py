@@ -56,6 +56,11 @@ class Stopping(ddrl.Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+class Ending(ddrl.Callback):
+    def on_event(self, record):
+        return record["name"] != "started"
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     seen = Seen()
@@ -208,6 +213,18 @@ def test_a_run_is_evaluated_plotted_and_played(trained, tmp_path):
         over = terminated or truncated
 
 
+def test_the_best_evaluation_of_a_run_plays(trained):
+    run, _ = trained
+    evaluations = run.metrics("evaluation")
+    best = run.agent("best").checkpoint
+    told = best.counters["evaluation"]
+    # An evaluation whose result comes when the next one is waited for is in no metrics, but is kept.
+    assert told["mean"] >= evaluations["mean"][evaluations["timed_out"] == 0].max()
+    assert (told["version"], told["games"], best.slots) == (best.version, 2, {})
+    assert run.evaluate(games=1, checkpoint="best")["version"] == best.version
+    assert run.agent().checkpoint.version == 30 and len(run.checkpoints) == 1, "it is none of the run's versions"
+
+
 def test_callbacks_hear_of_all_in_one_thread_beside_a_failing_one(trained):
     run, seen = trained
     kinds = [call[0] for call in seen.calls]
@@ -229,6 +246,17 @@ def test_an_interrupt_stops_the_run_and_returns_it(tmp_path, capfd):
     assert len(run.checkpoints) == 1 and run.metrics()["update"][-1] > 0
     assert signal.getsignal(signal.SIGINT) is before
     assert capfd.readouterr() == ("", ""), "progress=False: nothing is printed"
+
+
+@pytest.mark.slow
+def test_a_callback_that_returns_false_stops_the_run_and_its_next_part(tmp_path):
+    settings = {"preset": "smoke", "minutes": 5, "evaluator": False, "run_dir": tmp_path / "run"}
+    first = ddrl.train("ppo", progress=False, callbacks=[Ending()], **settings).result
+    run = ddrl.train(resume=tmp_path / "run", progress=False, callbacks=[Ending()])
+    for result in (first, run.result):
+        assert result["status"] == "stopped"
+        assert result["message"] == "stopped: callback Ending (1).on_event returned False"
+    assert run.result["update"] > first["update"] > 0 and len(run.checkpoints) == 2
 
 
 def test_a_run_that_fails_says_why(tmp_path):

@@ -298,10 +298,12 @@ def test_a_limit_of_files_keeps_a_process_from_writing_until_it_ends(tmp_path):
 
 
 def test_a_process_is_killed_when_its_temporary_file_appears(tmp_path):
-    program = f"import time; time.sleep(0.3); open('{tmp_path}/.part.tmp', 'w'); time.sleep(60)"
-    with started("saver", sys.executable, "-c", program) as process:
+    """And not when the evaluator saves beside it."""
+    writes = "".join(f"time.sleep(0.3); open('{tmp_path}/.{name}.tmp', 'w'); " for name in ("best.npz", "part"))
+    with started("saver", sys.executable, "-c", f"import time; {writes}time.sleep(60)") as process:
         assert processes.kill_while_saving(process.pid, tmp_path, many()[0], 20.0)
         assert process.wait() == -signal.SIGKILL
+    assert (tmp_path / ".part.tmp").exists()
 
 
 class Ended:

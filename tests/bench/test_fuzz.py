@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -100,6 +102,15 @@ def test_no_flip_passes_and_every_kind_has_its_outcome(run, tmp_path, monkeypatc
     assert found["log.txt"][HARMLESS] == found["log.txt"]["flips"]
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
     assert flipped(run, tmp_path / "again", 20) == done[:20], "a function of the seed"
+
+
+def test_no_flip_in_the_best_parameters_passes(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    newest = checkpoints.load_latest(copy)
+    checkpoints.save_best(copy, dataclasses.replace(newest, slots={}, worker_states={}))
+    done = flipped(copy, tmp_path / "flipped", 30, {"best.npz"})
+    assert [flip.outcome for flip in done] == [REFUSED] * 30
+    assert {flip.file for flip in done} == {"run/checkpoints/best.npz"}
 
 
 def _believing(monkeypatch, what):

@@ -53,6 +53,10 @@ def test_versions():
     assert NEW.ulfm and not OLD.ulfm and not OTHER.ulfm
 
 
+def test_what_a_command_prints_need_not_be_text():
+    assert launch.output_of([sys.executable, "-c", "import sys; sys.stdout.buffer.write(b'a\\xff')"]).startswith("a")
+
+
 def test_an_mpirun_that_cannot_run_is_unknown(tmp_path):
     assert launch.inspect_mpirun(str(tmp_path / "none")) == Launcher(str(tmp_path / "none"), False, 0)
 

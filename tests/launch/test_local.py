@@ -346,6 +346,22 @@ def test_an_mpirun_without_ulfm_changes_the_promise(capsys):
     assert "no ULFM" in capsys.readouterr().out
 
 
+def test_whoever_asks_for_a_stop_first_says_why(tmp_path):
+    assert rundir.stop_reason(tmp_path) == ""
+    rundir.ask_to_stop(tmp_path, "callback a.on_metrics returned False")
+    rundir.ask_to_stop(tmp_path, "callback b.on_metrics returned False")
+    (tmp_path / rundir.STOP).touch()  # as Ctrl-C does
+    assert rundir.stop_requested(tmp_path)
+    assert rundir.stop_reason(tmp_path) == "callback a.on_metrics returned False"
+    assert [path.name for path in tmp_path.iterdir()] == [rundir.STOP]
+    launch.clear(tmp_path)
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
+    rundir.ask_to_stop(tmp_path, "a callback that was late")
+    assert not rundir.stop_requested(tmp_path), "the run is over, and its curve is being drawn"
+    (tmp_path / rundir.STOP).mkdir()
+    assert rundir.stop_reason(tmp_path) == ""
+
+
 def test_ranks_stop_when_their_launcher_is_gone(tmp_path, monkeypatch):
     assert not rundir.stop_requested(tmp_path)
     ended = subprocess.Popen([sys.executable, "-c", ""])

@@ -176,6 +176,14 @@ MUTANTS = (
         "Shards are drawn from by what they hold, not by its priorities.",
     ),
     Mutant(
+        "apex-a-halt-takes-the-end-of-a-shard-back",
+        "ddrl/apex/replay_shard.py",
+        "True, self.finished or blob.topic == Topic.END",
+        "True, blob.topic == Topic.END",
+        (f"{_APEX}::test_a_halt_that_arrives_behind_the_end_keeps_no_role_from_ending",),
+        "The shard's process waits for an end that it has had.",
+    ),
+    Mutant(
         "apex-words-pile-up-at-a-silent-shard",
         "ddrl/apex/sampler.py",
         "Message(shard.process, header, newest_only=True)",

@@ -57,6 +57,25 @@ MUTANTS = (
         "A crash in the middle of a save leaves half a checkpoint under its name.",
     ),
     Mutant(
+        "checkpoint-of-the-best-is-that-of-the-newest",
+        "ddrl/roles/best_evaluation.py",
+        'if content["mean"] > self._mean and self._save(content, parameters):',
+        "if self._save(content, parameters):",
+        (
+            "tests/roles/test_best_evaluation.py::test_the_first_of_the_highest_mean_is_kept_with_what_acting_needs",
+            "tests/roles/test_best_evaluation.py::test_a_resumed_run_goes_on_comparing",
+        ),
+        "The parameters of the best evaluation are lost again.",
+    ),
+    Mutant(
+        "checkpoint-of-the-best-counts-games-cut-off",
+        "ddrl/roles/best_evaluation.py",
+        'if not content["games"] or not whole([content]):',
+        'if not content["games"]:',
+        ("tests/roles/test_best_evaluation.py::test_an_evaluation_without_a_score_or_with_games_cut_off_is_not_kept",),
+        "A mean without the games that time cut off is taken for the best.",
+    ),
+    Mutant(
         "checkpoint-has-states-of-workers-that-have-not-begun",
         "ddrl/roles/worker.py",
         "if snapshot is not None and self._begun:",
@@ -159,6 +178,14 @@ MUTANTS = (
         "            if False:",
         ("tests/roles/test_evaluator.py::test_all_games_are_played_where_the_first_have_reached_the_target",),
         "The few games that began in time are all that an evaluation for a target has.",
+    ),
+    Mutant(
+        "evaluation-forgets-an-early-end",
+        "ddrl/roles/evaluator.py",
+        "if self._deadline > 0.0:",
+        "if True:",
+        ("tests/roles/test_evaluator.py::test_an_end_before_the_parameters_are_there_holds_until_the_next_evaluation",),
+        "An evaluation that was asked to end plays on, and its result is given up.",
     ),
     Mutant(
         "target-is-reached-by-a-few-games",

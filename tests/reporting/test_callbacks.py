@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
 from ddrl import plugins
@@ -11,6 +12,7 @@ from ddrl.config import RunConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.callbacks import Callback, CallbackThread, RunContext, check_names, make_callbacks, start_callbacks
 from ddrl.reporting.metrics import MetricsWriter
+from ddrl.reporting.phases import PHASES
 from ddrl.reporting.tensorboard import TensorBoard
 
 
@@ -62,6 +64,14 @@ class Held(Callback):
         self.kept.append(record["update"])
 
 
+class Answering(Callback):
+    """Has one answer to all."""
+
+    def __init__(self, answer):
+        for method in ("on_start", "on_metrics", "on_evaluation", "on_checkpoint", "on_event", "on_end"):
+            setattr(self, method, lambda *arguments: answer)
+
+
 def train(update):
     return {"kind": "train", "update": update}
 
@@ -94,6 +104,48 @@ def test_what_one_raises_is_told_and_the_others_go_on():
     assert texts[-1] == "failing.on_end: SystemExit: gone"
     assert "raise SystemExit" in troubles[-1].fields["traceback"]
     assert kept.kept == ["start", *range(9), "finished"]
+
+
+@pytest.mark.parametrize("answer", [False, np.False_], ids=["False", "NumPy's"])
+def test_false_of_any_method_but_the_last_asks_for_a_stop_in_the_name_of_the_callback(answer):
+    asked = []
+    thread = CallbackThread({"mine": Answering(answer), "kept": Kept()}, asked.append)
+    evaluation = {"kind": "evaluation", "mean": 1.5}
+    for record in (train(1), evaluation, event("checkpoint", path="x.npz"), event("resumed")):
+        thread.put(record)
+    assert thread.close({"status": "stopped"}) == []
+    methods = ("on_start", "on_metrics", "on_evaluation", "on_checkpoint", "on_event")
+    assert asked == [f"mine.{method} returned False" for method in methods]
+
+
+@pytest.mark.parametrize("answer", [None, True, 0, "", np.True_, np.zeros(2)], ids=repr)
+def test_any_other_answer_goes_on(answer):
+    asked = []
+    thread = CallbackThread({"mine": Answering(answer)}, asked.append)
+    thread.put(train(1))
+    assert thread.close({"status": "finished"}) == [] and asked == []
+
+
+def test_a_final_evaluation_is_not_ended_and_a_new_start_trains_again():
+    asked = []
+    thread = CallbackThread({"mine": Answering(False)}, asked.append)
+    for phase in PHASES:
+        thread.put(event("phase", phase=phase))
+        thread.put(train(1) | {"phase": phase})
+    thread.put({"kind": "evaluation", "mean": 1.5})
+    before = ["on_start", "on_event", "on_metrics", "on_event", "on_metrics"]
+    thread.put(train(2) | {"phase": PHASES[0]})
+    assert thread.close({"status": "finished"}) == []
+    assert asked == [f"mine.{method} returned False" for method in [*before, "on_metrics"]]
+
+
+def test_a_stop_that_cannot_be_asked_for_is_told():
+    def full(why):
+        raise OSError(28, "No space left on device")
+
+    thread = CallbackThread({"mine": Answering(False)}, full)
+    (trouble,) = thread.close({"status": "finished"})
+    assert trouble.text == "mine.on_start: OSError: [Errno 28] No space left on device"
 
 
 def test_one_that_does_not_start_is_left_out():

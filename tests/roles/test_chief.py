@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from ddrl.job.role import RoleLost, Topic
 from ddrl.npz import decode_arrays
 from ddrl.reporting.callbacks import Callback
 from ddrl.reporting.metrics import read_metrics
-from ddrl.roles import chief
+from ddrl.roles import chief, run_log
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.exchanges import setup_of
-from ddrl.rundir import RESULT, read_json
+from ddrl.rundir import RESULT, STOP, read_json
 from tests.roles.chief_play import SIZE, Play, Sent
 
 
@@ -247,3 +248,39 @@ def test_a_callback_that_raises_is_an_event_and_not_the_end(tmp_path, monkeypatc
     assert failed[0]["text"] == "callback raising.on_metrics: ValueError: a mistake of the user's"
     assert read_json(tmp_path / RESULT)["status"] == "stopped"
     assert not list(tmp_path.glob("events.out.*")), "no logger was asked for"
+
+
+class Ending(Callback):
+    def on_metrics(self, record):
+        return False
+
+
+@pytest.mark.parametrize("version, resumed", [(0, False), (3, True)])
+def test_a_callback_that_returns_false_stops_the_run_as_the_stop_file_does(version, resumed, tmp_path, monkeypatch):
+    monkeypatch.setattr(plugins, "callbacks", plugins.Registry("callback"))
+    plugins.register_callback("ending", lambda context: Ending())
+    run = {"callbacks": ("ending",), "loggers": ()}
+    job = Play(tmp_path, monkeypatch, run=run, version=version, resumed=resumed)
+    job.have()  # and writes the first line of metrics
+    end = time.monotonic() + 30.0
+    while not (tmp_path / STOP).exists():
+        assert time.monotonic() < end, "the callback's thread has not asked for a stop"
+        time.sleep(0.01)
+    job.now += 1.0
+    job.chief.advance()
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "stopped"
+    assert result["message"] == "stopped: callback ending.on_metrics returned False"
+    assert job.sent.take(Topic.EVALUATE) == [] and job.files() == [f"update-{version + 2:09d}.npz"]
+
+
+def test_the_first_update_of_each_part_tells_of_the_commit_of_the_program(play, monkeypatch):
+    commits = ["0123456789ab", "ba9876543210+changes", None]
+    for commit in commits:
+        monkeypatch.setattr(run_log, "source_commit", lambda: commit)
+        job = play()
+        job.have()
+    assert [event.get("commit") for event in job.events("started")] == commits

@@ -1,4 +1,5 @@
-"""The evaluator where the target may have been reached: all games are played anew, and only they count."""
+"""The evaluator: where the target may have been reached, new games are played, and only they count; what it keeps; an
+early end."""
 
 from __future__ import annotations
 
@@ -9,13 +10,15 @@ import numpy as np
 import pytest
 
 from ddrl import algorithms
+from ddrl.checkpoint import best_path, load
 from ddrl.evaluation.turns import Turns
-from ddrl.job.role import Topic
+from ddrl.job.role import Topic, json_blob
 from ddrl.roles import evaluator
 from ddrl.types import Machine
 from tests.evaluation.test_games import catcher
 
 GAMES = 12
+REQUEST = {"version": 5, "agent_steps": 40, "wall_seconds": 2.5, "at_once": 2, "limit_seconds": 1e9}
 
 
 class FewTurns(Turns):
@@ -25,11 +28,30 @@ class FewTurns(Turns):
         return super().end(row, cut) and self.begun <= 3
 
 
+def role_of(sent, run_dir, policy=catcher):
+    """An evaluator whose messages go to `sent`."""
+    config = algorithms.preset("smoke", None, Machine(2, 1 << 34)).changed(evaluation={"eval_games": GAMES})
+    transport = SimpleNamespace(open=lambda channels: None, send=sent.extend)
+    context = SimpleNamespace(config=config, run_dir=run_dir, layout=SimpleNamespace(servers=[0], chief=0))
+    network = SimpleNamespace(size=3, parameter_shapes=(("w", (3,)),))
+    return evaluator.EvaluatorRole(context, transport, network, lambda: lambda vector, seen: (policy(seen),))
+
+
+def result_of(role, sent):
+    """What is reported of the request, once the parameters are there."""
+    sent.clear()
+    role._begin(np.zeros(3, np.float32))
+    while not sent:
+        role._play()
+    (message,) = sent
+    assert message.topic == Topic.RESULT
+    return json.loads(message.data)
+
+
 @pytest.fixture
-def played(monkeypatch):
+def played(monkeypatch, tmp_path):
     """A request -> what is reported, the games that were played in turn, and the seeds."""
     monkeypatch.setattr(evaluator, "Turns", FewTurns)
-    config = algorithms.preset("smoke", None, Machine(2, 1 << 34)).changed(evaluation={"eval_games": GAMES})
     calls = []
     real = evaluator.play_games
 
@@ -41,19 +63,9 @@ def played(monkeypatch):
 
     def play(policy=catcher, **request):
         sent = []
-        layout = SimpleNamespace(servers=[0], chief=0)
-        transport = SimpleNamespace(open=lambda channels: None, send=sent.extend)
-        context = SimpleNamespace(config=config, layout=layout)
-        role = evaluator.EvaluatorRole(
-            context, transport, SimpleNamespace(size=3), lambda: lambda vector, seen: (policy(seen),)
-        )
-        role._request = {"version": 5, "at_once": 2, "limit_seconds": 1e9, **request}
-        role._begin(np.zeros(3, np.float32))
-        while not sent:
-            role._play()
-        (message,) = sent
-        assert message.topic == Topic.RESULT
-        return json.loads(message.data), calls
+        role = role_of(sent, tmp_path, policy)
+        role._request = REQUEST | request
+        return result_of(role, sent), calls
 
     return play
 
@@ -76,3 +88,25 @@ def test_all_games_are_played_where_the_first_have_reached_the_target(played, po
     assert content["games"] == games and [each[0] for each in calls] == at_once
     assert len({seed for _, seed in calls}) == len(calls), "other games"
     assert 0 < content["machine_seconds"] <= content["seconds"]
+
+
+def test_the_parameters_that_were_played_with_are_kept_before_the_result_is_sent(tmp_path):
+    sent, seen = [], []
+    role = role_of(sent, tmp_path)
+    role.transport.send = lambda messages: (seen.append(best_path(tmp_path).exists()), sent.extend(messages))
+    role._request = REQUEST
+    content = result_of(role, sent)
+    best = load(best_path(tmp_path))
+    assert seen == [True] and best.parameters.tolist() == [0.0, 0.0, 0.0]
+    assert (best.version, best.agent_steps, best.counters["evaluation"]["mean"]) == (5, 40, content["mean"])
+
+
+def test_an_end_before_the_parameters_are_there_holds_until_the_next_evaluation(tmp_path):
+    sent = []
+    role = role_of(sent, tmp_path)
+    role.handle(json_blob(0, Topic.EVALUATE, REQUEST))
+    role.handle(json_blob(0, Topic.EVALUATE, {"end": True}))
+    ended = result_of(role, sent)
+    assert (ended["games"], ended["timed_out"]) == (0, 2)
+    role.handle(json_blob(0, Topic.EVALUATE, REQUEST))
+    assert result_of(role, sent)["games"] == GAMES

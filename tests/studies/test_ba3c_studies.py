@@ -254,6 +254,17 @@ def evaluations(*means, minutes=1.0):
     ]
 
 
+def test_the_largest_number_of_agent_steps_of_several_runs_is_called_that():
+    settings = chosen(games.GAMES, games=("pong",), repeats=3)
+
+    def records_of(point):
+        return [record | {"agent_steps": 1000 * point.config.run.seed} for record in evaluations(12.0)]
+
+    scores = games.GAMES.report(settings, finished(games.GAMES, settings, records_of)).tables[0]
+    shown = dict(zip(scores.columns, scores.rows[0]))
+    assert shown["most agent steps"] == 3000 and "agent steps" not in shown
+
+
 def test_games_end_at_the_published_target_where_that_is_chosen():
     settings = chosen(games.GAMES, games=("breakout", "pong"), to_target=True, repeats=3)
     points = games.GAMES.points(settings, FOUR)

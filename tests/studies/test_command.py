@@ -10,11 +10,12 @@ import sys
 
 import pytest
 
-from ddrl import cli
+from ddrl import cli, plugin_modules, rundir
 from ddrl.commands import study as command
 from ddrl.errors import UsageError
 from ddrl.studies import settings as studies_settings
 from ddrl.studies.plan import PLAN, load
+from ddrl.studies.points import POINTS
 from ddrl.studies.variants import VARIANTS
 from tests.studies import support
 
@@ -106,6 +107,37 @@ def test_a_study_that_another_call_has_just_begun_is_not_begun_anew(tmp_path, ru
     with pytest.raises(UsageError, match="--sizes 7: the study in .* was begun with 5"):
         command.begin(late._replace(settings={**first.settings, "sizes": [7]}))
     assert load(tmp_path, "fake") == first
+
+
+def test_a_plugin_that_has_moved_is_named_anew(tmp_path, runner, capsys):
+    """The points that are left run with it, and a report of all is careful about nothing."""
+    directory, first, second = tmp_path / "s", tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
+    another = tmp_path / "c" / "another.py"
+    for path in (first, second, another):
+        path.parent.mkdir()
+        path.write_text(f"from ddrl.plugins import register_network\nregister_network('{path.stem}', print)\n")
+    assert fake("--dir", directory, "--plugin", first, "--point", "size1-seed1") == 0
+    plugin_modules._forget(plugin_modules._registered() - {(1, "mine")})
+    plugin_modules._loaded.clear()
+    del sys.modules["mine"]
+    first.unlink()
+    with pytest.raises(UsageError, match="there is no such file on this host"):
+        fake("--dir", directory, "--list")
+    with pytest.raises(UsageError, match=r"--plugin .*another\.py: the study in .* was begun without it"):
+        fake("--dir", directory, "--plugin", second, "--plugin", another)
+    capsys.readouterr()
+    assert fake("--dir", directory, "--plugin", second) == 0
+    assert runner.ran == ["size1-seed1", "size1-seed2", "size2-seed1", "size2-seed2"]
+    places = [rundir.load_config(directory / POINTS / name).run.plugins for name in runner.ran]
+    assert places == [(str(first),)] + [(str(second),)] * 3
+    assert "ran with other settings than planned" not in capsys.readouterr().out
+
+
+def test_a_study_of_two_points_of_one_name_leaves_no_directory(tmp_path, runner):
+    """The names of the points of this one do not tell its games."""
+    with pytest.raises(UsageError, match="two points are called size1-seed1: give each value once"):
+        fake("--dir", tmp_path / "s", "--games", "breakout", "pong")
+    assert not (tmp_path / "s").exists() and runner.ran == []
 
 
 def test_list_shows_the_points_and_begins_nothing(tmp_path, runner, capsys):

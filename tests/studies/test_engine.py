@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import types
 
 import pytest
 
@@ -16,6 +17,7 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
+from ddrl.reporting import machine
 from ddrl.studies import engine
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import RESULTS, TABLE, collect
@@ -47,6 +49,21 @@ def test_all_points_run_in_order_and_finish(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "[2/4] size1-seed2 begins; time left for all points: about" in said
     assert "[4/4] size2-seed2: finished" in said
+
+
+def test_a_point_is_recorded_with_the_source_that_was_there_when_it_began(tmp_path, monkeypatch):
+    """Somebody commits while it runs."""
+    source = ["first"]
+    monkeypatch.setattr(machine, "source_commit", lambda: source[-1])
+    _, plan = begun(tmp_path, Runner())
+
+    def run(point, path):
+        Runner()(point, path)
+        source.append(f"after {point.name}")
+
+    assert run_points(plan, run, plan.points[:2]) == 0
+    commits = [rundir.read_json(plan.path(point) / engine.MACHINE)["commit"] for point in plan.points[:2]]
+    assert commits == ["first", "after size1-seed1"]
 
 
 def test_a_line_says_how_far_a_point_is(tmp_path, monkeypatch, capsys):
@@ -169,10 +186,50 @@ def point_of(minutes, cores=0):
 
 
 def test_time_left():
-    assert time_left([10.0, 20.0], [point_of(0.0)] * 4, 5.0) == 55.0
-    assert time_left([], [point_of(1.0), point_of(2.0)], 30.0) == 150.0
-    assert time_left([], [point_of(1.0), point_of(0.0)], 0.0) is None
-    assert time_left([10.0], [point_of(1.0)], 99.0) == 0.0
+    assert time_left([10.0, 20.0], [point_of(0.0)] * 4, 5.0) == (55.0, False)
+    assert time_left([], [point_of(1.0), point_of(2.0)], 30.0) == (150.0, True)
+    assert time_left([], [point_of(1.0), point_of(0.0)], 0.0).seconds is None
+    assert time_left([], [point_of(0.0)], 0.0).seconds is None
+    assert time_left([10.0], [point_of(1.0)], 99.0) == (0.0, True)
+    assert time_left([10.0], [point_of(1.0)], 121.0).text() == "unknown", "it takes longer than anybody expected"
+    assert time_left([100.0], [point_of(1.0)] * 2, 150.0) == (100.0, False), "the next one does not take less for that"
+
+
+def test_what_a_point_tells_of_its_end_counts_more_than_its_budget():
+    assert time_left([], [point_of(1.0)], 50.0, 600.0) == (600.0, False)
+    assert time_left([], [point_of(0.0)], 50.0, 600.0) == (600.0, False)
+    assert time_left([], [point_of(1.0)] * 2, 50.0, 600.0) == (660.0, True)
+    assert time_left([10.0], [point_of(1.0)] * 2, 50.0, 600.0) == (610.0, False)
+    assert time_left([], [point_of(1.0)], 700.0, -5.0) == (0.0, False)
+    assert time_left([], [point_of(1.0)], 700.0, -61.0).text() == "unknown"
+
+
+def test_a_line_has_the_time_left_that_a_point_tells(tmp_path, capsys):
+    """A rival's training takes its minutes, and its evaluations come on top of that."""
+    _, plan = begun(tmp_path, Runner())
+    first = plan.path(plan.points[0])
+    first.mkdir(parents=True)
+    told = {"kind": "train", "wall_seconds": 1.0, "agent_steps": 1, "seconds_left": 7200.0}
+    (first / rundir.METRICS).write_text(json.dumps(told) + "\n")
+    run_points(plan, Runner(), plan.points[:1])
+    assert "[1/1] size1-seed1 goes on; time left for all points: about 2.0 h\n" in capsys.readouterr().out
+    run_points(plan, Runner(), plan.points[1:])
+    said = capsys.readouterr().out
+    assert "[1/3] size1-seed2 begins; time left for all points: about 3 min (a first guess)\n" in said
+
+
+def test_the_time_that_a_point_has_left_runs_down_while_it_tells_nothing_new(tmp_path, monkeypatch):
+    now = [50.0]
+    monkeypatch.setattr(engine, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    running = engine.Running(tmp_path)
+    assert running.left() is None
+    lines = [{"kind": "train", "wall_seconds": at, "agent_steps": 1, "seconds_left": 600.0 - at} for at in (1.0, 2.0)]
+    for elapsed, number, left in ((10.0, 1, 599.0), (250.0, 1, 359.0), (260.0, 2, 598.0)):
+        now[0] = 50.0 + elapsed
+        (tmp_path / rundir.METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines[:number]))
+        assert (running.seconds, running.left()) == (elapsed, left)
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
+    assert running.left() is None
 
 
 @pytest.mark.parametrize("seconds, text", [(5, "5 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
@@ -242,4 +299,4 @@ def test_a_damaged_plan_and_one_of_another_study_are_refused(tmp_path):
 def test_two_points_of_one_name_are_refused(tmp_path):
     twice = (point_of(1.0), point_of(2.0))
     with pytest.raises(UsageError, match="two points are called p"):
-        plans.write(plans.Plan(tmp_path, "fake", {}, twice))
+        plans.check_names(plans.Plan(tmp_path, "fake", {}, twice))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ddrl.studies.findings import compared, extremes
-from ddrl.studies.points import grouped
+from ddrl.studies.points import grouped, parted
 from ddrl.studies.statistics import bootstrap
 from tests.studies.support import outcome
 
@@ -51,6 +51,13 @@ def test_the_best_and_the_worst_of_many_are_no_pair():
     assert found(scores) == "The score ranges from 1.5 (size 1) to 7.5 (size 3)."
     few = {size: of[:3] for size, of in scores.items()}
     assert found(few).endswith("(size 3); 3 runs of each say little about chance.")
+
+
+def test_groups_are_parted_in_the_order_of_the_first_of_each():
+    runs = [outcome({"game": game, "mode": mode}, []) for game, mode in (("pong", 1), ("boxing", 1), ("pong", 2))]
+    groups = grouped(runs, "game", "mode")
+    assert parted(groups, "game") == [[groups[0], groups[2]], [groups[1]]]
+    assert parted(groups, "size") == [groups], "none has that label"
 
 
 def test_games_are_not_compared_with_each_other():

@@ -175,6 +175,25 @@ def test_versions_of_packages_and_of_mpi(tmp_path):
     assert provenance.versions(machines[:2])["NumPy"] == "2.0"
 
 
+def test_ddrl_is_told_with_its_commit_where_that_is_known(tmp_path, capsys):
+    made, plan = collected(tmp_path)
+    known = {"processor": "P", "cores": 2, "python": "3.12.1", "packages": {"ddrl": "0.1.0"}}
+    machines = [known, known | {"commit": None}, known | {"commit": "0123456789ab"}, known | {"commit": "ab+changes"}]
+    for point, machine in zip(plan.points, machines, strict=True):
+        rundir.write_json(plan.path(point) / MACHINE, machine)
+    assert provenance.versions(machines[:2])["ddrl"] == "0.1.0"
+    assert comparable.warnings(mixed_of(plan)[:2]) == []
+    assert comparable.warnings(mixed_of(plan)[2:]) == [
+        (
+            "careful: points of different versions of ddrl: 0.1.0 at 0123456789ab (size2-seed1); "
+            "0.1.0 at ab+changes (size2-seed2)"
+        )
+    ]
+    collect(plan, made)
+    text = "measured on P, 2 cores; ddrl 0.1.0, 0.1.0 at 0123456789ab, 0.1.0 at ab+changes"
+    assert text in capsys.readouterr().out and text in (tmp_path / PAGE).read_text()
+
+
 def test_points_of_different_machines_are_told(tmp_path):
     known = {"processor": "AMD EPYC", "cores": 2, "bfloat16": True}
     outcomes = []

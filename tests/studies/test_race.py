@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import sys
@@ -165,6 +166,47 @@ def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(t
     assert learner._due(100.0)
     learner.evaluate()
     assert learner.status == ("" if go_on else "target") and not learner._due(300.0) and learner._due(800.0)
+
+
+def test_the_time_that_a_rival_has_left_counts_the_evaluations_that_are_to_come():
+    learner = peer_learner.Learner.__new__(peer_learner.Learner)
+    learner.options = types.SimpleNamespace(minutes=75.0, agent_steps=0, eval_every_minutes=25.0)
+    learner.horizon, learner.model = 10**9, types.SimpleNamespace(num_timesteps=3000)
+    learner._before, learner._first_steps, learner.status = 0.0, 0, ""
+    learner._next_evaluation, learner._evaluation_seconds = 1500.0, None
+    assert learner.seconds_left(1499.0) is None, "none has been timed"
+    learner._next_evaluation, learner._evaluation_seconds = 3000.0, 240.0
+    assert learner.seconds_left(1500.0) == 3000.0 + 2 * 240.0
+    assert learner.seconds_left(2999.0) == 1501.0 + 2 * 240.0
+    learner._next_evaluation = 4500.5
+    assert learner.seconds_left(4490.0) == 10.0 + 240.0, "the last one is played at the end"
+    learner.options.minutes, learner.options.agent_steps = 0.0, 4000
+    assert learner.seconds_left(1500.0) == 500.0 + 240.0, "by its rate"
+    learner._first_steps = 3000
+    assert learner.seconds_left(1500.0) is None, "there is no rate yet"
+    learner.status = "finished"
+    assert learner.seconds_left(1500.0) == 0.0
+
+
+def test_a_rival_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypatch, capsys):
+    torch = types.ModuleType("torch")
+    torch.save = lambda parameters, path: path.write_bytes(parameters)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    learner = peer_learner.Learner.__new__(peer_learner.Learner)
+    learner.options = types.SimpleNamespace(
+        target=None, go_on=False, eval_every_minutes=10.0, minutes=75.0, agent_steps=0
+    )
+    learner.directory, learner._zoo, learner.horizon, learner.status = tmp_path, {}, 10**9, ""
+    learner._before, learner._began, learner._paused, learner._watch = 0.0, time.monotonic(), 0.0, None
+    learner._first_steps, learner._last_line, learner._reached, learner.online = 7, None, False, []
+    learner.model = types.SimpleNamespace(num_timesteps=7, get_parameters=lambda: b"")
+    learner.games = types.SimpleNamespace(scores=lambda model, watch: [19.0], statistics=dict)
+    learner.evaluate()
+    learner._line()
+    learner._save()
+    evaluation, train = (json.loads(line.removeprefix("RECORD ")) for line in capsys.readouterr().out.splitlines())
+    assert json.loads((tmp_path / peer_learner.STATE).read_text())["evaluation_seconds"] == evaluation["seconds"]
+    assert train["seconds_left"] > 4000.0
 
 
 def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):

@@ -92,6 +92,15 @@ def test_a_job_after_the_array_reports(plan, sbatch):
     assert "--array" not in text
 
 
+def test_a_plugin_that_has_moved_is_named_to_every_task_and_to_the_report(plan, sbatch):
+    sbatch()
+    submit_study(plan, Asked("", "", False, "ddrl study fake --submit"), ["/new place/mine.py"])
+    named = f"ddrl study fake --dir {plan.directory} --plugin '/new place/mine.py'"
+    array, report = ((plan.directory / name).read_text() for name in ("job.sbatch", "report.sbatch"))
+    assert array.splitlines()[-1] == f'task {named} --point "$SLURM_ARRAY_TASK_ID"'
+    assert report.splitlines()[-1] == f"task {named} --collect"
+
+
 def test_a_report_that_is_refused_is_told_with_the_array_that_was_not(plan, sbatch, tmp_path):
     sbatch()
     program = tmp_path / "bin" / "sbatch"

@@ -100,7 +100,8 @@ def kill_while_saving(victim: int, directory: Path, draw: Draw, seconds: float) 
     with Appearances(directory) as appearances:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if any(name.endswith(".tmp") for name in appearances.wait(0.5)):
+            # Parameters of the best evaluation are the evaluator's, who saves them at any time.
+            if any(name.endswith(".tmp") and not name.startswith(".best.") for name in appearances.wait(0.5)):
                 time.sleep(draw.which * WRITE_SECONDS)
                 send(victim, signal.SIGKILL)
                 return True

@@ -3,7 +3,8 @@
 The asynchronous central store of Stooke and Abbeel 2018, section 4.3: a few disjoint chunks, each read, updated and
 written under its own lock; whoever comes takes the chunks in whatever order they are free.
 
-The memory is one file (in /dev/shm, if the caller names that); `central_store_file` says whose and how it is locked.
+The memory is one file (in /dev/shm, if the caller names that); `ddrl.exchange.central_store.file` says whose it is and
+how it is locked.
 
 **Death in the middle of an update.** A chunk's sequence number is odd while it is being written. Who gets the lock
 and finds it odd knows that the last owner died: it counts a torn update, makes the number even, and goes on. The values

@@ -148,7 +148,7 @@ class StoreServer(Server):
         else:
             self.learner.submit(gradient, self.learning_rate)
             self._remove_name()
-        told = report(header, 0, self.learner.version, staleness, flags)
+        told = report(header, self.learner.version, staleness, flags)
         return [self._to_worker(flags), Message(self.chief, told)]
 
     def _remove_name(self) -> None:

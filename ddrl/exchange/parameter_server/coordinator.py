@@ -141,14 +141,10 @@ class QuorumCoordinator(Coordinator):
         return common if enough or (late and common) else 0
 
     def _squared_norms(self, members: int) -> list[float]:
-        known = {}
-        for answers in (self._ready, self._norms):
-            for shard, header in answers.items():
-                if header.members == members and not math.isnan(header.value):
-                    known[shard] = header.value
-                elif answers is self._norms and header.members == members:
-                    known[shard] = header.value  # the average itself is NaN: the step will be refused
-        return list(known.values())
+        told = {s: h.value for s, h in self._ready.items() if h.members == members and not math.isnan(h.value)}
+        # In an answer NaN is the norm of an average that is NaN itself: the step will be refused.
+        answered = {s: h.value for s, h in self._norms.items() if h.members == members}
+        return list((told | answered).values())
 
     def _ask_norms(self, members: int) -> list[Message]:
         if self._asked_norms is not None:

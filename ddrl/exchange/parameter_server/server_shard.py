@@ -154,7 +154,7 @@ class ServerShard(Server):
         self.learning_rate = self._next_rate = header.value
         self.loaded = True
         published = self._published.add(self.version, self.version, self.parameters)
-        messages = self._parameters_to(self.workers, Flag.NONE, members=0) + published
+        messages = self._to_workers(Flag.NONE, members=0) + published
         early, self._early = self._early, []
         return messages + [answer for order in early for answer in self._on_commit(order)]
 
@@ -216,7 +216,7 @@ class ServerShard(Server):
         self._average = None
         self.step += 1
         self.expected = header.count
-        return self._parameters_to(self.workers, header.flags, header.members) + self._side_effects(header)
+        return self._to_workers(header.flags, header.members) + self._side_effects(header)
 
     def _commit(self, members: int, learning_rate: float, scale: float) -> None:
         if self._prepared is not None and self._prepared[0] == (members, learning_rate, scale):
@@ -239,7 +239,7 @@ class ServerShard(Server):
 
     def _command(self, header: Header) -> list[Message]:
         """Flags without a step: the asynchronous mode's only COMMIT, and the last one of a run without gradients."""
-        answers = self._parameters_to(self.workers, header.flags, 0) if header.flags & Flag.STOP else []
+        answers = self._to_workers(header.flags, members=0) if header.flags & Flag.STOP else []
         return answers + self._side_effects(header)
 
     def _side_effects(self, header: Header) -> list[Message]:
@@ -256,7 +256,7 @@ class ServerShard(Server):
             messages += self._published.add(name, self.version, self.parameters)
         return messages
 
-    def _parameters_to(self, workers: Mapping[int, int], flags: Flag, members: int) -> list[Message]:
+    def _to_workers(self, flags: Flag, members: int) -> list[Message]:
         header = Header(
             Kind.PARAMETERS,
             sender=self.index,
@@ -265,7 +265,7 @@ class ServerShard(Server):
             flags=flags & TO_WORKER,
             members=members,
         )
-        return [Message(process, header, self.parameters, newest_only=True) for process in workers.values()]
+        return [Message(process, header, self.parameters, newest_only=True) for process in self.workers.values()]
 
     def _apply_on_arrival(self, header: Header, payload: np.ndarray) -> list[Message]:
         staleness = self.version - header.version
@@ -284,5 +284,5 @@ class ServerShard(Server):
         reply = Header(Kind.PARAMETERS, sender=self.index, step=header.step + 1, version=self.version, flags=flags)
         answers = [Message(self.workers[worker], reply, self.parameters, newest_only=True)]
         if self.index == 0:
-            answers.append(Message(self.chief, report(header, self.index, self.version, staleness, flags)))
+            answers.append(Message(self.chief, report(header, self.version, staleness, flags)))
         return answers

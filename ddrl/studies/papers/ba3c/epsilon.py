@@ -21,7 +21,7 @@ from ddrl.studies.heat import HeatMap
 from ddrl.studies.measures import caption_of, count, final, last_score, middle, steps_to
 from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
-from ddrl.studies.points import Group, Outcome, Point, grouped
+from ddrl.studies.points import Group, Outcome, Point, grouped, parted
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, told_apart
 from ddrl.studies.study import Labels, Report, Study
@@ -158,10 +158,10 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
                 title, f"{self.score} score", shown, self.score_name, lambda cell: cell.name, SECONDS,
                 style=lambda cell: styles.index(cell.name), among=outcomes,
             )  # fmt: skip
-        for game in dict.fromkeys(cell["game"] for cell in cells):
-            for title, heat in self._heat_maps([cell for cell in cells if cell["game"] == game], names):
+        for of_game in parted(cells, "game"):
+            for title, heat in self._heat_maps(of_game, names):
                 rows = "ε" if len(varied) == 1 else "hyperparameters of Adam"
-                yield Panel(f"{game}: {title}", "effective batch", rows, (), heat=heat)
+                yield Panel(f"{of_game[0]['game']}: {title}", "effective batch", rows, (), heat=heat)
 
     def _heat_maps(self, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
         """Of the time to the target where any run reached it, and of the final score where not all cells did."""
@@ -276,10 +276,7 @@ class Cell(Group):
 
 
 def _by_batch(cells: Sequence[Cell]) -> list[list[Cell]]:
-    groups: dict[tuple[str, int], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell["game"], cell["batch"]), []).append(cell)
-    return list(groups.values())
+    return parted(cells, "game", "batch")
 
 
 def _best(cells: Sequence[Cell]) -> Cell:

@@ -117,7 +117,7 @@ class GamesSettings(BudgetSettings):
                 table(f"Evaluations of {self.eval_games} games", games, {
                     "game": "game", "actions": actions_of, "runs": count, **(timed if self.to_target else {}),
                     "hours": mean(lambda run: given_seconds(run) / 3600.0),
-                    "agent steps": most("agent_steps"),
+                    "most agent steps": most("agent_steps"),
                     "evaluations": lambda game: sum(len(played(run)) for run in game.runs),
                     "last mean": final(EVALUATION),
                     "best mean": mean(of_best("mean")),
