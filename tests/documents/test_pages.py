@@ -10,12 +10,14 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from tests.documents import pages
 from tests.documents.pages import PAGES, ROOT
 
 GENERATED = ("reference/settings.md", "reference/presets.md")  # by docs/hooks.py
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]  # the README; no pages of the site
 
 
 def test_the_readme_is_short_and_has_a_figure_and_a_recording():
@@ -27,7 +29,7 @@ def test_the_readme_is_short_and_has_a_figure_and_a_recording():
     assert all((ROOT / path).stat().st_size <= 2_000_000 for path in recordings)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=[*NAMES, *(page.name for page in BESIDE)])
 def test_links_lead_somewhere(page):
     for link in pages.links(page):
         path, _, anchor = link.partition("#")
@@ -89,6 +91,20 @@ def test_extras_that_pages_name_exist():
         name for page in PAGES for name in re.findall(r"(?:\.|ddrl)\[(\w+)\]['\"]", page.read_text(encoding="utf-8"))
     }
     assert named <= extras
+
+
+def test_the_citation_is_of_this_version_and_of_papers_that_a_page_names():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert all(citation[name] for name in ("message", "title", "authors"))
+    assert (citation["version"], citation["license"]) == (setup["metadata"]["version"], setup["metadata"]["license"])
+    named = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+    assert len(citation["references"]) == 5
+    for paper in citation["references"]:
+        assert f"*{paper['title']}*" in named
+        assert f"{paper['year']}\n" in named.partition(f"*{paper['title']}*")[0][-40:]
 
 
 def test_settings_of_the_site_are_those_of_the_command_line():
