@@ -53,6 +53,7 @@ def here(tmp_path_factory):
         (place / name).write_text(settings)
     plugin = next(code for code in pages.blocks(ROOT / "docs/extending.md", "python") if code.startswith("# mine.py"))
     (place / "mine.py").write_text(plugin)
+    (place / "examples").symlink_to(ROOT / "examples")
     return place
 
 

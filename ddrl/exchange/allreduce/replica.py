@@ -107,7 +107,8 @@ class Replica(Server):
         """A slice is longest where two members share the vector."""
         size, own = self.parameters.size, self.processes[self.worker]
         others = [process for process in self.processes.values() if process != own]
-        channels = [Channel(p, kind, (size + 1) // 2) for p in others for kind in (Kind.SLICE, Kind.AVERAGE)]
+        most = self.most_floats((size + 1) // 2)
+        channels = [Channel(p, kind, most) for p in others for kind in (Kind.SLICE, Kind.AVERAGE)]
         if self.is_chiefs:
             channels += [Channel(process, Kind.OUTCOME, size) for process in others]
             return channels + [Channel(process, Kind.FETCH) for process in readers]
@@ -147,6 +148,18 @@ class Replica(Server):
 
     def counts(self) -> dict[str, int]:
         return {"gradients_dropped": self.dropped}
+
+    def encoded(self, part: np.ndarray) -> np.ndarray:
+        """What is sent for a part <float32>[n], at most `most_floats(n)` values; to send less, override all three."""
+        return part
+
+    def decoded(self, payload: np.ndarray, size: int) -> np.ndarray:
+        """The part <float32>[size] of what `encoded` made; a payload that came by MPI may have more values behind."""
+        return payload[:size]
+
+    def most_floats(self, size: int) -> int:
+        """Values of the longest payload for a part of `size` values or fewer."""
+        return size
 
     def missing(self) -> tuple[str, list[int]]:
         """What is due to this replica, and from which processes; ('', []) while its own worker computes."""
@@ -195,7 +208,7 @@ class Replica(Server):
             if worker == self.worker:
                 self._slices[self.step, worker] = header, gradient[start:stop]
             else:
-                messages.append(Message(self.processes[worker], header, gradient[start:stop]))
+                messages.append(Message(self.processes[worker], header, self.encoded(gradient[start:stop])))
         return messages + self._progress()
 
     def _on_part(self, message: Message) -> list[Message]:
@@ -207,10 +220,10 @@ class Replica(Server):
             return []
         if header.kind == Kind.SLICE:
             start, stop = self._ranges[self.worker]
-            self._slices[header.step, header.sender] = header, message.payload[: stop - start]
+            self._slices[header.step, header.sender] = header, self.decoded(message.payload, stop - start)
         else:
             start, stop = self._ranges[header.sender]
-            self._spare[start:stop] = message.payload[: stop - start]
+            self._spare[start:stop] = self.decoded(message.payload, stop - start)
             self._norms[header.sender] = header.value
         return self._progress()
 
@@ -229,10 +242,13 @@ class Replica(Server):
             average, self._norms[self.worker] = average_of([payload for _, payload in held], own, statistics)
             if average is not own:  # of a single replica
                 np.copyto(own, average)
+            payload = self.encoded(own)
+            if payload is not own:  # what the others do not get of it is not applied here either
+                np.copyto(own, self.decoded(payload, own.size))
             header = Header(
                 Kind.AVERAGE, self.generation, self.worker, self.step, self.version, value=self._norms[self.worker]
             )
-            messages = [Message(self.processes[w], header, own) for w in self._others()]
+            messages = [Message(self.processes[w], header, payload) for w in self._others()]
         if refused or len(self._norms) == len(self.members):
             messages += self._complete(self._outcome_of(headers, refused), self._spare)
         return messages
