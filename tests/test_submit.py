@@ -14,6 +14,7 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.commands.submit import HELP, JobArguments
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.placement import start
 from ddrl.slurm import queue as queues
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note, noted
@@ -295,11 +296,64 @@ echo '{"status": "stopped"}' >"$HOME/run/result.json"
 """
 
 
-def test_a_run_that_mpirun_stops_as_a_node_is_gone_waits_for_slurm(here):
-    done = trained(here, STOPS, "REQUEUE=yes RESTARTS=3 NODE_SECONDS=1\nnodes_answer() { return 1; }")
+@pytest.mark.parametrize("restarts", [0, 3])
+@pytest.mark.parametrize("ranks", [STOPS, "echo a rank begins; exit 9"])
+def test_a_run_that_ends_as_a_node_is_gone_waits_for_slurm(here, ranks, restarts):
+    settings = f"REQUEUE=yes RESTARTS={restarts} NODE_SECONDS=1"
+    done = trained(here, ranks, settings + "\nnodes_answer() { return 1; }")
     waits = "a node does not answer: waiting until Slurm puts the job back into the queue, 1 s at most"
     assert done.stdout.splitlines() == ["a rank begins", waits]
     assert done.returncode == 2 and "Slurm did not put the job back into the queue" in done.stderr
+
+
+NODES = """\
+RESTARTS=3 SLURM_JOB_NODELIST='n[1-3]' SLURM_JOB_NODELIST_HET_GROUP_1=n20,n30
+nodes_answer() {{ return 1; }}
+export JOB=$$
+cat >"$HOME/bin/sinfo" <<'END'
+#!/bin/bash
+[[ ,$4, == *",n[1-3],"* && ,$4, == *,n20,n30,* ]] || exit 1
+{sinfo}
+END
+chmod +x "$HOME/bin/sinfo"
+"""
+SILENT = r"printf '%s\n' 'n1 alloc' 'n2 alloc*' 'n2 alloc*' 'n3 down' 'n20 idle' 'n30 down*'"
+LATER = f'if [[ -e $HOME/asked ]]; then {SILENT}; kill -USR1 "$JOB"; fi; touch "$HOME/asked"'
+GONE = "n2 with the evaluator (rank 10), worker 1 (rank 1), worker 10 (rank 2); n30"
+
+
+def with_notes(here, monkeypatch) -> None:
+    """A run directory with notes of ranks; that of rank 5 is from an earlier job, and rank 6 has no role yet."""
+    names = {0: "worker 0, the chief", 1: "worker 1", 2: "worker 10", 3: "worker 3", 5: "worker 5"}
+    names[10] = "the evaluator"
+    hosts = {0: "n1.site", 3: "n20.site"}
+    (here / "run").mkdir()
+    for rank, name in names.items():
+        host = hosts.get(rank, "n2.site")
+        monkeypatch.setattr("ddrl.placement.start.socket.gethostname", lambda host=host: host)
+        start.leave_note(here / "run", {"PMIX_RANK": str(rank)}, start.IN_JOB, f"{name} (rank {rank} on {host})")
+    os.utime(here / "run" / start.RANKS / "5", (1, 1))
+    start.leave_note(here / "run", {"PMIX_RANK": "6"}, start.AT_MPI)
+
+
+def test_the_ranks_of_nodes_that_do_not_answer_are_named(here, monkeypatch):
+    with_notes(here, monkeypatch)
+    done = trained(here, "exit 9", f"REQUEUE=no\n{NODES.format(sinfo=SILENT)}")
+    said = f"ddrl: a node does not answer, {GONE}: submit the job again (REQUEUE=no)"
+    assert (done.returncode, done.stdout) == (2, "") and said in done.stderr.splitlines(), done.stderr
+
+
+@pytest.mark.slow
+def test_the_ranks_of_nodes_are_named_as_soon_as_slurm_misses_them(here, monkeypatch):
+    with_notes(here, monkeypatch)
+    done = trained(here, "exit 9", f"REQUEUE=yes\n{NODES.format(sinfo=LATER)}")
+    waits = "a node does not answer: waiting until Slurm puts the job back into the queue, 600 s at most"
+    assert done.stdout.splitlines() == [waits, f"Slurm has no answer from {GONE}", "scontrol requeue 1"], done.stderr
+
+
+def test_a_job_without_new_starts_ends_with_the_status_of_a_death_while_all_nodes_answer(here):
+    done = trained(here, "echo a rank begins; exit 9", "REQUEUE=yes RESTARTS=0")
+    assert (done.returncode, done.stdout) == (9, "a rank begins\n"), done.stderr
 
 
 def test_a_run_that_somebody_else_has_stopped_ends_the_job(here):

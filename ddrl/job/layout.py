@@ -22,6 +22,7 @@ class JobLayout:
         size: number of processes.
         actors: process of each actor of Ape-X, by its index.
         replay_shards: process of each replay shard of Ape-X, by its index.
+        hosts: node of each process; empty in a single process.
     """
 
     chief: int
@@ -31,6 +32,7 @@ class JobLayout:
     size: int
     actors: tuple[int, ...] = ()
     replay_shards: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
 
     @classmethod
     def from_assignments(cls, assignments: tuple[Assignment, ...]) -> JobLayout:
@@ -43,6 +45,7 @@ class JobLayout:
             size=len(assignments),
             actors=tuple(a.rank for a in assignments if a.role == "actor"),
             replay_shards=tuple(a.rank for a in assignments if a.role == "replay_shard"),
+            hosts=tuple(a.host for a in assignments),
         )
 
     @classmethod
@@ -61,7 +64,7 @@ class JobLayout:
         return not set(self.servers).isdisjoint(self.workers.values())
 
     def name(self, process: int) -> str:
-        """What to call a process in a message: 'worker 2 (rank 3)'."""
+        """What to call a process in a message: 'worker 2 (rank 3)'; with several nodes 'worker 2 (rank 3 on n2)'."""
         worker = "the learner" if self.actors else "worker {}"
         names = [worker.format(w) for w, p in self.workers.items() if p == process]
         names += [f"parameter server {s}" for s, p in enumerate(self.servers) if p == process and not names]
@@ -70,7 +73,8 @@ class JobLayout:
         names += ["the evaluator"] if process == self.evaluator else []
         names = ["the chief"] if process == self.chief and not names else names
         chief = ", the chief" if process == self.chief and names != ["the chief"] else ""
-        return f"{names[0]}{chief} (rank {process})"
+        where = f" on {self.hosts[process]}" if len(set(self.hosts)) > 1 else ""
+        return f"{names[0]}{chief} (rank {process}{where})"
 
 
 @dataclasses.dataclass(frozen=True)

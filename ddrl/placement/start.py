@@ -1,7 +1,8 @@
-"""The start of a rank, before MPI: the note that it leaves, and the end of its wait for the others.
+"""The start of a rank, before MPI: notes that tell how far each rank has come, and a limit on its wait for the others.
 
-MPI_Init waits for all ranks, for ever, and holds the interpreter meanwhile: only a thread that needs no
-interpreter (faulthandler's) can end it. Standard library only, so that it comes before anything that may fail.
+MPI_Init waits for all ranks without end, and holds the interpreter's lock meanwhile: only a thread that does not need
+it (faulthandler's) can end the wait. This module and `cluster.job` need the standard library only, so that they can run
+before anything that may fail.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-MARGIN_SECONDS = 30.0  # by which a launcher that can name the missing ranks is earlier than the ranks themselves
+from cluster.job import detect_job
+
+MARGIN_SECONDS = 30.0  # the launcher gives up this much before the ranks, since it can name those that are missing
 RANKS = "ranks"
 
 
@@ -25,32 +28,37 @@ BEGUN, AT_MPI, IN_JOB = 0, 1, 2
 
 
 class Note(NamedTuple):
-    """Which process a rank is, and how far it has come."""
+    """Which process a rank is, how far it has come, and what it is called once it is in the job.
+
+    `job.sh` finds the names of ranks by their hosts, in the text of these files.
+    """
 
     host: str
     pid: int
     stage: int
+    name: str = ""
 
 
-def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int) -> None:
-    """Writes RUN/ranks/RANK, a Note; in a job of one process, none. A directory that takes nothing costs the note.
+def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int, name: str = "") -> None:
+    """Writes RUN/ranks/RANK, a Note, except in a job of one process. What cannot be written is left out silently.
 
     Args:
-        run_dir: where it is not there, there is no note.
+        run_dir: if it does not exist, no note is written.
         environ: variables of this rank.
         stage: how far it has come.
+        name: such as 'worker 1 (rank 2)'; empty while the rank has no role yet.
     """
-    rank = environ.get("OMPI_COMM_WORLD_RANK", environ.get("PMI_RANK", ""))
-    if not rank:
+    job = detect_job(environ)
+    if job is None:
         return
     with contextlib.suppress(OSError):
         (run_dir / RANKS).mkdir(exist_ok=True)
-        note = Note(socket.gethostname(), os.getpid(), stage)
-        (run_dir / RANKS / rank).write_text(json.dumps(note._asdict()))
+        note = Note(socket.gethostname(), os.getpid(), stage, name)
+        (run_dir / RANKS / str(job.rank)).write_text(json.dumps(note._asdict()) + "\n")
 
 
 def notes(run_dir: Path) -> dict[int, Note]:
-    """By rank, of those that have begun."""
+    """The notes of the ranks that have begun, by rank."""
     by_rank = {}
     for path in _paths(run_dir):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -84,7 +92,7 @@ def gone(run_dir: Path, living: Collection[int]) -> dict[int, Note]:
 
 @contextlib.contextmanager
 def bounded_start(seconds: float) -> Iterator[None]:
-    """Around the import of mpi4py.MPI: a rank that waits longer writes its stacks to standard error, and exits."""
+    """For the import of mpi4py.MPI: a rank that waits longer in it writes its stacks to standard error, and exits."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         yield

@@ -1,4 +1,4 @@
-"""MPI's communicator of all ranks, once each of them can be spoken to."""
+"""MPI's communicator of all ranks, given out only when all of them are ready for messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SETTLING_SECONDS = 0.25
 
 @functools.cache
 def settled_world() -> Any:
-    """MPI.COMM_WORLD, after a rest in a job of several ranks; initializes MPI.
+    """MPI.COMM_WORLD, after a short pause in a job of several ranks; initializes MPI.
 
     A rank of Open MPI 5 that gets a message while it is still in MPI_Init dies of a segmentation fault: its last step
-    there is to wait for the others, and only then is it ready for messages (Open MPI's pull request 13559). A rank
-    that came out first must not speak at once.
+    there is to wait for the others, and only then is it ready for messages (Open MPI's pull request 13559). So the
+    rank that leaves MPI_Init first must not send a message at once.
 
     Returns:
         An mpi4py.MPI.Intracomm; it is imported here, as that is what initializes MPI.

@@ -130,9 +130,10 @@ train() {
     supervise "$run" "$before" "${launch[@]}" "${command[@]}" || status=$?
     # with ULFM, mpirun takes the loss of any rank for survived
     [[ $status != 0 ]] || { ended_well "$run" "$before" && ! cut_off "$run"; } || status=1
-    if [[ $ASKED || $status == [02] || $restarts == 0 ]] || ended "$run" "$before"; then break; fi
-    nodes_answer || [[ $ASKED ]] || await_requeue
-    [[ ! $ASKED ]] || break
+    if [[ $ASKED || $status == [02] ]] || ended "$run" "$before"; then break; fi
+    [[ $restarts != 0 || ${REQUEUE:-no} == yes ]] || break # after the loss of a node, Slurm's requeue needs no new start
+    nodes_answer || [[ $ASKED ]] || await_requeue "$run"
+    [[ ! $ASKED && $restarts != 0 ]] || break
     restarts=$((restarts - 1)) before=$(result_of "$run")
     # ddrl refuses a job that ends before its first checkpoint; a new start trains on until the warning, and saves then
     command=(env -u SLURM_JOB_END_TIME "${command[@]}")
@@ -183,13 +184,40 @@ nodes_answer() {
 # left as whoever asks them to stop.
 cut_off() { [[ ! $ASKED ]] && grep -qs '"status": "stopped"' "$1/result.json" && ! nodes_answer; }
 
-# await_requeue: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout). Returns
-# where the job is asked to end before.
+# silent_nodes RUN: the nodes of this job that do not answer Slurm, such as "n3 with worker 1 (rank 2)", by the notes
+# that ranks have left in RUN/ranks. Nothing before Slurm has noticed, which asks its nodes only now and then.
+silent_nodes() {
+  local variable nodes= notes node ranks
+  for variable in "${!SLURM_JOB_NODELIST@}"; do nodes+=${nodes:+,}${!variable}; done # one for each component of a job
+  [[ $nodes ]] || return 0
+  nodes=$(timeout 10 sinfo -ah -N -n "$nodes" -o '%N %t' 2>/dev/null | sed -n 's/ .*\*$//p' | sort -u) || return 0
+  [[ $nodes ]] || return 0
+  # notes from before this job are of other nodes; the clock of the file server may differ from ours
+  notes=$(timeout 10 find "$1/ranks" -type f -newermt "$((SECONDS + 60)) seconds ago" \
+    -exec grep -hs '"name": "[^"]' {} + 2>/dev/null) || true
+  while read -r node; do
+    ranks=$(grep "\"host\": \"${node}[\".]" <<<"$notes" | sed 's/.*"name": "\(.*\)".*/\1/; s/ on [^ ]*)$/)/' \
+      | sort -V) || true
+    ranks=${ranks//$'\n'/, }
+    echo "$node${ranks:+ with $ranks}"
+  done <<<"$nodes" | paste -sd';' | sed 's/;/; /g'
+}
+
+# await_requeue RUN: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout).
+# Returns where the job is asked to end before.
 await_requeue() {
-  local end=$((SECONDS + ${NODE_SECONDS:-600}))
-  [[ ${REQUEUE:-no} == yes ]] || fail "a node does not answer: submit the job again (REQUEUE=no)"
-  echo "a node does not answer: waiting until Slurm puts the job back into the queue, ${NODE_SECONDS:-600} s at most"
-  until [[ $ASKED ]] || ((SECONDS >= end)); do sleep 1 || true; done # TERM ends the sleep, too
+  local end=$((SECONDS + ${NODE_SECONDS:-600})) silent
+  silent=$(silent_nodes "$1") || true
+  [[ ${REQUEUE:-no} == yes ]] || fail "a node does not answer${silent:+, $silent}: submit the job again (REQUEUE=no)"
+  echo "a node does not answer${silent:+, $silent}: waiting until Slurm puts the job back into the queue," \
+    "${NODE_SECONDS:-600} s at most"
+  until [[ $ASKED ]] || ((SECONDS >= end)); do
+    sleep 1 || true # TERM ends the sleep, too
+    if [[ ! $silent ]] && ((SECONDS % 5 == 0)); then
+      silent=$(silent_nodes "$1") || true
+      [[ ! $silent ]] || echo "Slurm has no answer from $silent"
+    fi
+  done
   [[ $ASKED ]] || fail "Slurm did not put the job back into the queue: submit it again"
 }
 

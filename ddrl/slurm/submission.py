@@ -1,4 +1,4 @@
-"""sbatch: what it is given, and what it says."""
+"""Runs sbatch: writes a script, submits it, and makes one line of a refusal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX = "SBATCH_"
 
 
 def require_sbatch() -> None:
-    """Raises UsageError where there is none."""
+    """Raises UsageError if sbatch is not installed here."""
     if shutil.which("sbatch") is None:
         raise UsageError("there is no sbatch here; log in where Slurm is, or run this here instead of submitting it")
 
@@ -42,7 +42,7 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
     try:
         done = subprocess.run(
             ["sbatch", "--parsable", *words, str(script)],
-            env=own | dict(site.variables),  # sbatch takes an empty variable for a name
+            env=own | dict(site.variables),  # without empty ones: sbatch takes them for names
             capture_output=True,
             text=True,
             errors="replace",

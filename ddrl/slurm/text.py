@@ -1,4 +1,4 @@
-"""Names and lines of others on a terminal."""
+"""Makes lines that other programs wrote safe to print on a terminal, and paths short."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CONTROLS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) n
 
 
 def printable(text: str) -> str:
-    """The text with a question mark for each control character but line ends and tabs: a terminal obeys them."""
+    """The text with question marks for control characters, which a terminal obeys; line ends and tabs stay."""
     return text.translate(_CONTROLS)
 
 

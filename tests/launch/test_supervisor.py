@@ -63,6 +63,16 @@ def test_a_rank_is_missing_until_it_has_come_to_mpi(tmp_path):
     assert start.missing(tmp_path, 2) == [0, 1] and start.missing(tmp_path / "nowhere", 1) == [0]
 
 
+def test_ranks_of_every_launcher_leave_notes_with_their_names(tmp_path):
+    launchers = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # mpirun; srun with Open MPI; srun with MPICH
+    for rank, variable in enumerate(launchers):
+        start.leave_note(tmp_path, {variable: str(rank)}, start.IN_JOB, f"worker {rank} (rank {rank})")
+    names = [f"worker {rank} (rank {rank})" for rank in range(3)]
+    assert [note.name for _, note in sorted(start.notes(tmp_path).items())] == names
+    (tmp_path / start.RANKS / "0").write_text('{"host": "n1", "pid": 7, "stage": 2}')
+    assert start.notes(tmp_path)[0].name == "", "of an earlier version"
+
+
 @pytest.mark.parametrize(
     "stages, said", [((start.AT_MPI,), "rank 0 died"), ((start.BEGUN, start.IN_JOB), "ranks 0, 1")]
 )

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from cluster.roles import Sizes, assign_roles
+from cluster.roles import Sizes, assign_roles, place
+from cluster.topology import Seat
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import EvaluationConfig, RunConfig
 from ddrl.exchange.messages import Header, Kind
@@ -207,6 +208,12 @@ def test_names():
         "the evaluator (rank 4)",
     ]
     assert dedicated.name(0) == "the chief (rank 0)" and dedicated.name(1) == "worker 0 (rank 1)"
+
+
+def test_names_in_a_job_of_several_nodes_say_where():
+    one, two = ([Seat(host=host) for host in hosts] for hosts in (["n1"] * 4, ["n1", "n1", "n2", "n2"]))
+    names = [JobLayout.from_assignments(place(seats, Sizes(2, 2))).name(3) for seats in (one, two)]
+    assert names == ["parameter server 1 (rank 3)", "parameter server 1 (rank 3 on n2)"]
 
 
 @pytest.mark.parametrize("peer, lost", [(0, True), (1, False), (2, True), (3, True), (4, False)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.parallel.support import events, kill, lines, newest, result
@@ -54,6 +56,8 @@ def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slur
     (worker,) = slurm.processes(OMPI_COMM_WORLD_RANK="2")  # rank 1, on a node of its own, is the server
     kill(worker)
     job.wait_for(lambda: events(job.run, "worker_lost"), "loss of a worker")
+    (lost,) = events(job.run, "worker_lost")
+    assert re.match(r"worker 1 \(rank 2 on n\d\) died; ", lost["text"])
     warned(job, slurm)
     assert job.wait() == ("COMPLETED", "0:0"), job.output
     assert result(job.run)["status"] == "finished" and newest(job.run).version == 600
@@ -112,6 +116,7 @@ def test_a_cancelled_job_of_srun_leaves_a_checkpoint(submit, slurm):
     assert state == "CANCELLED" and job.show("Restarts") == "0", job.output
     assert result(job.run)["status"] == "stopped", job.output
     assert newest(job.run).version == result(job.run)["update"]
+    assert "worker 1 (rank 2 on n" in (job.run / "ranks" / "2").read_text(), "who is task 2 of srun"
 
 
 def test_a_job_that_was_killed_without_warning_goes_on_when_it_is_put_back(submit, slurm):
