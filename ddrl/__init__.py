@@ -4,7 +4,8 @@
     run.evaluate(games=50)
     agent = run.agent()
 
-Each name is imported when it is first used: `import ddrl` takes milliseconds.
+Each name is imported when it is first used: `import ddrl` takes milliseconds, and must load no TensorFlow. The code
+behind these names is in `ddrl.api`; docs/design.md lists the packages, and says which may import which.
 """
 
 from __future__ import annotations

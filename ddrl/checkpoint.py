@@ -254,18 +254,22 @@ def _checked(path: Path, check: Callable[[Checkpoint], None]) -> Checkpoint:
     return checkpoint
 
 
-def check_layout(checkpoint: Checkpoint, layout: Sequence[tuple[str, Sequence[int]]]) -> None:
+def check_layout(
+    checkpoint: Checkpoint,
+    layout: Sequence[tuple[str, Sequence[int]]],
+    remedy: str = "resume with the network and game of the checkpoint",
+) -> None:
     """Check that a network has the checkpoint's tensors.
 
     Raises:
-        UsageError: it has not; the first tensor that differs is named.
+        UsageError: it has not; the first tensor that differs is named, with `remedy`.
     """
     expected = [(name, tuple(shape)) for name, shape in layout]
     for index, (saved, built) in enumerate(itertools.zip_longest(checkpoint.layout, expected)):
         if saved != built:
             raise UsageError(
                 f"the checkpoint's network differs at tensor {index}: the checkpoint has {_tensor(saved)}, this run "
-                f"has {_tensor(built)}; resume with the network and game of the checkpoint"
+                f"has {_tensor(built)}; {remedy}"
             )
 
 

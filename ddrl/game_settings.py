@@ -11,14 +11,16 @@ from ddrl import algorithms
 from ddrl.config import TrainConfig
 from ddrl.config.settings import CONVOLUTIONAL, DENSE
 from ddrl.errors import UsageError
+from ddrl.init_from import source_of
 from ddrl.networks import is_own
 from ddrl.trial import try_network
 from ddrl.types import ActionSpace, Continuous, Machine
 
 
 def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
-    """Refuses an unknown game, a network of a user that does not suit it, and a replay, rollouts or batches of it that
-    are too large, before any rank starts. Returns the space of the game's actions.
+    """Refuses an unknown game, a network of a user that does not suit it, parameters of --init-from that do not suit
+    the network, and a replay, rollouts or batches that are too large, before any rank starts. Returns the space of the
+    game's actions.
 
     Raises:
         UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
@@ -32,7 +34,11 @@ def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
     algorithms.check_action_space(config, environment.action_space)
     replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
     if not is_own(config.network):
-        try_network(config)
+        try_network(config)  # with --init-from, too: whether it has these tensors is known where it is made
+    elif config.run.init_from:
+        observations = environment.observation_shape, environment.observation_dtype
+        network = algorithms.network_for(config, *observations, environment.action_space)
+        source_of(config.run.init_from, network.parameter_shapes)
     check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)
     check_rollouts(config, environment, machine.memory_bytes)
     return environment.action_space

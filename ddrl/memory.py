@@ -1,4 +1,4 @@
-"""The memory that replays, rollouts and batches take, wherever they are, and whether it is there."""
+"""Checks that replays, rollouts, and batches fit into memory, before any of them is allocated."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ddrl.sampling.pool import slots_of
 
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
-    """Memory of a worker's replay when it is full, and of what is acted meanwhile; 0 where there is no replay.
+    """Bytes of a worker's full replay and of what is acted beside it; 0 if the algorithm has no replay.
 
-    Of a replay shard's, where there are some, and of the batches that it sends.
+    With Ape-X they are those of a full replay shard and of the batches that it sends.
     """
     if not config.has_replay:
         return 0
@@ -31,7 +31,7 @@ def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
 
 
 def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: float) -> None:
-    """Whether so many replays, of workers or shards, fit together into memory.
+    """Checks that so many replays, of workers or shards, together fit into the `available` bytes.
 
     Raises:
         UsageError: they do not; nothing was allocated.
@@ -42,7 +42,7 @@ def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: i
 
 
 def check_rollouts(config: TrainConfig, environment: VectorEnvironment, available: float) -> None:
-    """Whether what a worker acts before it learns from it, and a batch, fit into memory.
+    """Checks that what a worker acts before it learns from it, and a batch, each fit into the `available` bytes.
 
     Raises:
         UsageError: one of them does not; nothing was allocated.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -37,6 +38,21 @@ def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | N
     if checkpoint == BEST:
         return path, _best_of(path)
     return path, _of_version(path, int(checkpoint)) if checkpoint.isdecimal() else Path(checkpoint)
+
+
+def run_and_checkpoint_in_one(named: str) -> tuple[Path, Path | None]:
+    """As `run_and_checkpoint`, of one word.
+
+    Args:
+        named: RUN, or RUN:CHECKPOINT. A path that is there is RUN, whatever colons it has.
+
+    Raises:
+        UsageError: as `run_and_checkpoint`.
+    """
+    run, colon, checkpoint = named.rpartition(":")
+    if not colon or os.path.exists(named):
+        return run_and_checkpoint(named)
+    return run_and_checkpoint(run, checkpoint)
 
 
 def go_on(run_dir: str | Path) -> str:

@@ -19,6 +19,7 @@ from ddrl.config import RunConfig, TrainConfig
 from ddrl.early_options import Parser, joined, take_plugins
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game, unusual, with_fitting_network
+from ddrl.init_from import with_source_fixed
 from ddrl.named_runs import go_on
 from ddrl.named_settings import plain, typed, with_settings
 from ddrl.reporting.callbacks import check_names
@@ -51,7 +52,7 @@ class TrainArguments:
     """Directory of a run to continue. Its settings are the defaults, and --minutes counts from now."""
     resume_or_start: bool = False
     """Resume the run in --run-dir if it has begun, else start it. A run without a checkpoint starts again from its
-    beginning. This is for jobs that are requeued; --preset then applies to the start only."""
+    beginning. This is for jobs that are requeued; --preset and --init-from then apply to the start only."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A module, a file that ends in .py, or an installed plugin. It registers algorithms, networks, and more, and all
     processes of the run import it (`ddrl plugins` lists the installed ones). May be given several times."""
@@ -107,7 +108,7 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     if asked := set(argv) & set(train_help.ASKED):
         print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
         raise SystemExit(0)
-    return _with_schedules(start, _fitting(_read(argv, file, start, prog, own)))
+    return _gone_on(start, _fitting(_read(argv, file, start, prog, own)))
 
 
 def settings_of(
@@ -155,7 +156,7 @@ def settings_of(
         check_resumable(start.config, settings)
     given = (*arguments.given, *names)
     arguments = dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start, given=given)
-    return _with_schedules(start, _fitting(arguments))
+    return _gone_on(start, _fitting(arguments))
 
 
 def _words(start: TrainArguments, names: Mapping[str, Any]) -> list[str]:
@@ -195,11 +196,24 @@ def _start(
     return TrainArguments(algorithm, preset=name, resume=resume or "", config=config)
 
 
-def _with_schedules(start: TrainArguments, arguments: TrainArguments) -> TrainArguments:
-    """The arguments; of a resumed run with schedules that go on where they were."""
+def _gone_on(start: TrainArguments, arguments: TrainArguments) -> TrainArguments:
+    """The arguments; of a resumed run with schedules that go on where they were, and the --init-from that it began
+    with.
+
+    Raises:
+        UsageError: a resume names another --init-from.
+    """
     if not arguments.resume:
         return arguments
-    return dataclasses.replace(arguments, config=with_schedules_of(start.config, arguments.config))
+    config, began = with_schedules_of(start.config, arguments.config), start.config.run.init_from
+    if config.run.init_from not in ("", began) and not arguments.resume_or_start:
+        raise UsageError(
+            f"--init-from {config.run.init_from}: a resumed run goes on with its own parameters; leave it out, or "
+            "start a new run"
+        )
+    if list_checkpoints(arguments.resume):  # else the run begins again, with what is asked for now
+        config = config.changed(run={"init_from": began})
+    return dataclasses.replace(arguments, config=config)
 
 
 def _fitting(arguments: TrainArguments) -> TrainArguments:
@@ -262,7 +276,7 @@ def _other_algorithms(name: str, algorithm: str) -> str:
 
 def _algorithm(words: Sequence[str]) -> str | None:
     """The algorithm that a command line names: a word of that name which is no option's value."""
-    values = ("--network", "--protocol")  # whose values bear names of algorithms, too
+    values = ("--network", "--protocol", "--init-from")  # whose values bear names of algorithms, too
     pairs = zip(["", *words], words)
     named = next((word for before, word in pairs if word in algorithms.names() and before not in values), None)
     if named is None and words and not words[0].startswith("-"):
@@ -344,13 +358,16 @@ def ready(
     Raises:
         UsageError: as `checked`.
     """
-    if arguments.resume and not arguments.resume_or_start and not list_checkpoints(arguments.resume):
+    config, has_checkpoint = arguments.config, bool(arguments.resume and list_checkpoints(arguments.resume))
+    if arguments.resume and not arguments.resume_or_start and not has_checkpoint:
         raise UsageError(f"--resume {arguments.resume}: {go_on(arguments.resume)}")
-    check_names(arguments.config.run.loggers, arguments.config.run.callbacks)
+    check_names(config.run.loggers, config.run.callbacks)
     if with_game:
-        space = check_game(arguments.config, machine)
+        # A run with a checkpoint of its own no longer needs that of --init-from, which may be gone.
+        config = config if has_checkpoint else with_source_fixed(config)
+        space = check_game(config.changed(run={"init_from": ""}) if has_checkpoint else config, machine)
         control = "mujoco" in {*algorithms.names()[arguments.algorithm].presets} - {arguments.preset}
-        told = [] if arguments.resume else unusual(arguments.config, space, control)
+        told = [] if arguments.resume else unusual(config, space, control)
         for note in (*arguments.notes, *told):
             tell(note)
-    return Wanted(arguments.config, Path(arguments.resume) if arguments.resume else None, arguments.trains_more)
+    return Wanted(config, Path(arguments.resume) if arguments.resume else None, arguments.trains_more)

@@ -1,6 +1,6 @@
-"""The top of every program: what the system can raise becomes one line, and output that nobody takes has an end.
+"""The outermost layer of every program: system errors become one line, and a lost standard output is dealt with.
 
-`run` is around the main function of everything that is started as a process: the command line, ranks, their children.
+`run` wraps the main function of everything that is started as a process: the command line, ranks, their children.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REMEDIES = {
 
 
 class OutputLost(OSError):
-    """Standard output takes nothing any more. No BrokenPipeError, for which libraries have ends of their own."""
+    """Standard output can no longer be written. It is no BrokenPipeError, which libraries would handle themselves."""
 
 
 def say(message: str) -> int:
@@ -56,17 +56,17 @@ def say(message: str) -> int:
 
 
 def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, needs_output: bool = True) -> int:
-    """Runs a program; returns its exit status. What is a mistake of the program itself is raised.
+    """Runs a program and returns its exit status. Exceptions that are bugs of the program itself are raised.
 
-    From here on nothing is made that everybody may write, whatever the umask was.
+    From here on the program makes no file that everybody may write, whatever the umask was.
 
     Args:
-        main: returns the exit status; None: 0.
-        refuse: says in one line what the user can mend; returns the exit status.
-        needs_output: False: where standard output takes nothing any more, the program goes on without.
+        main: returns the exit status; None means 0.
+        refuse: tells the user in one line what to mend; returns the exit status.
+        needs_output: whether the program ends when its standard output can no longer be written.
     """
     _give_home()
-    # Whoever could write config.json or a job's script of this user could have a program of theirs run.
+    # Whoever may write this user's config.json, or the script of a job, can make this user run any program.
     os.umask(os.umask(0o077) | 0o002)
     with _standard_streams(needs_output):
         try:
@@ -84,9 +84,9 @@ def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, need
 
 
 def python_command(module: str, version: tuple[int, int] = sys.version_info[:2]) -> list[str]:
-    """What runs a module like `python -m`, which would first look for every module in the current directory.
+    """The command that runs a module as `python -m` does, but finds no modules in the current directory.
 
-    There another user's file may lie, named like a module that is missing here.
+    Another user may have put a file there that is named like a module that is missing here.
     """
     if version >= (3, 11):
         return [sys.executable, "-P", "-m", module]
@@ -98,7 +98,7 @@ def python_command(module: str, version: tuple[int, int] = sys.version_info[:2])
 
 
 def outlast_output() -> None:
-    """From here on the program goes on where its standard output takes nothing any more."""
+    """From here on the program continues even if its standard output can no longer be written."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, _Stream):
         raw.needed = False
@@ -120,7 +120,7 @@ def reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Around reads and writes of an open file, whose errors do not say which file it is."""
+    """Adds the path to errors of reading and writing an open file, which do not say which file it is."""
     try:
         yield
     except OSError as error:
@@ -129,7 +129,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _give_home() -> None:
-    """Open MPI does not start without HOME, and libraries look for their settings there."""
+    """Sets HOME if it is missing: Open MPI does not start without it, and libraries look for their settings there."""
     home = os.path.expanduser("~")
     os.environ.setdefault("HOME", home if os.path.isabs(home) else tempfile.gettempdir())
 
@@ -147,10 +147,10 @@ def _place(error: BaseException) -> str:
 
 
 class _Stream(io.FileIO):
-    """A standard stream. Once it takes nothing any more, what is written is dropped, by child processes too.
+    """A standard stream. Once a write has failed, it discards everything, also what child processes write.
 
     Attributes:
-        needed: the first failure is raised as OutputLost, with the stream's title as its path.
+        needed: whether that first failure is raised, as OutputLost with the stream's title as its path.
     """
 
     def __init__(self, descriptor: int, title: str, needed: bool):
@@ -174,7 +174,7 @@ class _Stream(io.FileIO):
 
 @contextlib.contextmanager
 def _standard_streams(needs_output: bool) -> Iterator[None]:
-    """Standard output and error that fail at most once, and print whatever characters their encoding has not."""
+    """Makes standard output and error fail at most once, and escape characters that their encoding lacks."""
     _open_missing()
     replaced = {}
     if sys.stderr is sys.__stderr__:
@@ -197,7 +197,7 @@ def _text(before: io.TextIOWrapper | None, raw: _Stream) -> io.TextIOWrapper:
 
 
 def _open_missing() -> None:
-    """Descriptors 0 to 2 that whoever started this program had closed: files opened later would be printed into."""
+    """Opens those of the descriptors 0 to 2 that are closed: else what is printed could land in a file opened later."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

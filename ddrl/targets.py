@@ -1,4 +1,7 @@
-"""What a replay's algorithm computes of transitions beside its gradients, compiled: targets, and values of actions."""
+"""Compiled functions that algorithms with a replay need beside their gradient.
+
+`TargetFunction` computes the targets of transitions, and `CriticFunction` the values of continuous actions.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ from ddrl.types import Replayed
 class _InChunks:
     """A function of parameters and of rows, computed in chunks of one size.
 
-    The last chunk is padded. A row's result has the same bits whatever rows are beside it, as long as the chunks' size
-    is the same, and its place in its chunk.
+    The last chunk is padded. A row's result is the same to the bit whatever rows are beside it, if the size of the
+    chunks and the place of the row in its chunk are the same.
 
     Attributes:
         trace_count: times that a function was traced: constant after construction.

@@ -16,6 +16,7 @@ import numpy as np
 from ddrl import programs
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line
+from ddrl.init_from import source_of
 from ddrl.programs import python_command
 from ddrl.rundir import config_from_dict, config_to_dict
 
@@ -24,7 +25,8 @@ REFUSAL = "ddrl: "  # as `programs.say` begins
 
 
 def try_network(config: TrainConfig) -> None:
-    """Refuses a network of a user that cannot be made or gives other outputs than its algorithm needs.
+    """Refuses a network of a user that cannot be made, gives other outputs than its algorithm needs, or has other
+    tensors than the checkpoint of --init-from.
 
     Raises:
         UsageError: with what is wrong.
@@ -45,7 +47,8 @@ def try_network(config: TrainConfig) -> None:
 
 
 def main() -> None:
-    """Makes the network and asks it for actions of observations that are zero."""
+    """Makes the network, asks it for actions of observations that are zero, and compares its tensors with those of
+    --init-from."""
     config = config_from_dict(json.load(sys.stdin), "standard input")
     name = config.network.network
     from ddrl.builders.agent import network_for
@@ -70,6 +73,8 @@ def main() -> None:
         )
     if not np.isfinite(policy).all() or not np.isfinite(value).all():
         raise UsageError(f"network {name}: its first outputs are not finite")
+    if config.run.init_from:
+        source_of(config.run.init_from, network.parameter_shapes)
 
 
 if __name__ == "__main__":

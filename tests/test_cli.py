@@ -107,6 +107,12 @@ def test_a_preset_is_the_default_and_flags_win():
     assert parse("").config == TrainConfig(algorithm=BA3CConfig())
 
 
+@pytest.mark.parametrize("line", ["--init-from ppo", "ba3c --init-from ppo", "--init-from ppo ba3c"])
+def test_a_run_that_is_called_like_an_algorithm_names_none(line):
+    arguments = parse(line)
+    assert (arguments.algorithm, arguments.config.title, arguments.config.run.init_from) == ("ba3c", "ba3c", "ppo")
+
+
 @pytest.mark.parametrize("line", ["train ppo", "plan", "bench train"])
 def test_help_before_a_command_is_its_own(line, capsys):
     for words in (["help", *line.split()], [*line.split(), "--help"]):
@@ -140,6 +146,7 @@ def saved_in(config: TrainConfig, path) -> TrainConfig:
         ("--network a3c", "--network a3c: the run to resume has nature"),
         ("--run-dir other", "--run-dir other: a resumed run stays in"),
         ("--preset smoke", "--preset with --resume"),
+        ("--init-from other", "--init-from other: a resumed run goes on with its own parameters; leave it out"),
     ],
 )
 def test_what_a_resumed_run_cannot_change(tmp_path, more, message):

@@ -77,7 +77,7 @@ ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (
     "ddrl.cli", "ddrl.command_line", "ddrl.config_files", "ddrl.named_settings", "ddrl.options", "ddrl.commands.train",
     "ddrl.early_options", "ddrl.plugin_modules", "ddrl.rom_names",
-    "ddrl.docstrings", "ddrl.help_page", "ddrl.train_help", "ddrl.named_runs", "ddrl.game_settings",
+    "ddrl.docstrings", "ddrl.help_page", "ddrl.train_help", "ddrl.named_runs", "ddrl.init_from", "ddrl.game_settings",
     "ddrl.commands.compare", "ddrl.commands.diff", "ddrl.commands.tune", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
     "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
@@ -188,6 +188,12 @@ def test_the_source_was_found():
     assert {"ddrl.cli", "ddrl.config.settings", "cluster.roles"} <= set(MODULES)
     assert "cluster.job" in set(imports("ddrl.cli"))
     assert "ddrl.checks" in set(imports("ddrl.config.settings"))
+
+
+def test_every_package_says_what_is_in_it():
+    packages = {module: path for module, path in MODULES.items() if path.name == "__init__.py"}
+    assert {"cluster", "ddrl", "ddrl.exchange.allreduce"} <= packages.keys()
+    assert [module for module, path in packages.items() if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 @pytest.mark.parametrize("layer", LAYERS)

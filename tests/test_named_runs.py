@@ -11,7 +11,7 @@ from ddrl import rundir
 from ddrl.algorithms import preset
 from ddrl.checkpoint import best_path, checkpoint_path
 from ddrl.errors import UsageError
-from ddrl.named_runs import go_on, run_and_checkpoint
+from ddrl.named_runs import go_on, run_and_checkpoint, run_and_checkpoint_in_one
 from ddrl.options import parse, ready
 from ddrl.types import Machine
 
@@ -75,6 +75,23 @@ def test_the_best_is_named_by_a_word_or_by_its_file(run):
 def test_checkpoints_that_are_not_there(run, named, checkpoint, message):
     with pytest.raises(UsageError, match=message):
         run_and_checkpoint(named, checkpoint)
+
+
+def test_a_run_and_its_checkpoint_are_named_in_one_word(run):
+    best_path(run).touch()
+    assert run_and_checkpoint_in_one("a run") == (run, None)
+    assert run_and_checkpoint_in_one("a run:3") == (run, checkpoint_path(run, 3))
+    assert run_and_checkpoint_in_one("a run/checkpoints:best") == (run, best_path(run))
+    assert run_and_checkpoint_in_one("a run:elsewhere/x.npz") == (run, Path("elsewhere/x.npz"))
+    assert run_and_checkpoint_in_one("a run/checkpoints/update-450.npz") == (run, checkpoint_path(run, 450))
+    with pytest.raises(UsageError, match="a run has no checkpoint of update 4; it has those of updates 3, 450"):
+        run_and_checkpoint_in_one("a run:4")
+
+
+def test_a_run_with_a_colon_in_its_name_is_one(run):
+    named = run.rename("a run:3")
+    assert run_and_checkpoint_in_one("a run:3") == (named, None)
+    assert run_and_checkpoint_in_one("a run:3:450") == (named, checkpoint_path(named, 450))
 
 
 def test_advice_works_with_and_without_a_checkpoint(run, tmp_path):

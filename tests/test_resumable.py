@@ -57,6 +57,7 @@ def test_every_setting_in_the_tables_is_one():
     assert not set(names) & {*resumable.FIXED, *resumable.FIXED_REPLAY, *resumable.FIXED_SHARDS}
     assert set(RunConfig.__dataclass_fields__) - set(resumable.FREE["run"]) == {
         "seed",
+        "init_from",
         "reset_at_checkpoint",
         "deterministic",
     }

@@ -86,6 +86,7 @@ def test_help_shows_what_ppo_can_use_and_the_values_of_its_presets(page):
     assert not any(option in text for option in foreign)
     whole = page("ppo", "--help-all")
     assert re.search(r"Ape-X \(apex-dqn, apex-dpg\)  --actors,", whole)
+    assert "  --init-from RUN         Begin with the parameters of an earlier run, named as" in whole
     assert "--replay-capacity N" in page("dqn", "--help") and "--actors N" in page("apex-dqn", "--help")
     assert "[0.2; default, laptop 0.1; mujoco" not in page("ppo", "--preset", "stooke", "--help")
     assert "1 + x. [0.2; default, laptop 0.1]" in page("ppo", "--preset", "stooke", "--help")

@@ -1,4 +1,8 @@
-"""The algorithms: one module each, registered here; plugins register theirs. Importing this imports no TensorFlow."""
+"""The algorithms: one module each, registered here; plugins register theirs. Importing this imports no TensorFlow.
+
+Read `record` first, which says what is known of an algorithm, then `ba3c`. Other packages must not ask which algorithm
+a run has; of them only `ops`, `config`, and `networks` may be imported here.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The process of an actor of Ape-X that computes; its arguments: RUN ACTOR RUN_ID AGENT_STEPS CORES PARENT IN OUT.
+"""The child process in which an actor of Ape-X acts; its parent is the actor's rank (`ddrl.apex.actor`).
 
-It ends when its parent does, and has nothing to save; see `ddrl.apex.actor`.
+Its arguments are RUN ACTOR RUN_ID AGENT_STEPS CORES PARENT IN OUT, the last two the descriptors of its pipes. It ends
+when its parent does, and has nothing to save.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ddrl.types import Snapshot
 
 
 class Link:
-    """The child's side of the pipes. A thread takes in what comes, and ends the process with the pipe."""
+    """The child's side of the pipes. A thread reads what comes, and ends the process when the pipe is closed."""
 
     def __init__(self, read: int, write: int):
         self._read, self._write = read, write
@@ -58,15 +59,18 @@ class Link:
         return snapshot
 
     def send(self, kind: Frame, number: int = 0, data: bytes = b"") -> None:
-        """Waits while the parent has no room."""
+        """Sends one frame; waits while the pipe is full."""
         try:
             write_frame(self._write, kind, number, data)
         except BrokenPipeError:
             os._exit(0)
 
     def send_segment(self, data: bytes, ahead: int) -> None:
-        """Waits while `ahead` segments have not gone to a shard. The pipe holds thousands of small transitions, which
-        would be old when they get there, and so would the parameters that are asked for behind them."""
+        """Sends a segment, once fewer than `ahead` of those before it are still on their way to a shard.
+
+        The pipe alone would hold thousands of small transitions. They would be old on arrival, and so would parameters
+        whose request waits behind them.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._segments - self._taken < ahead)
         self._segments += 1

@@ -1,4 +1,4 @@
-"""The batches of a learner that does not act."""
+"""Brings the learner of Ape-X, which does not act, its batches from the replay shards."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ddrl.reporting.rank_metrics import RankMetrics
 
 
 class ReplayFeed(Feed):
-    """That of the learner of Ape-X, which does not act.
+    """The feed of Ape-X's learner.
 
     Args:
-        sampler: brings the batches.
-        schedule: takes them.
+        sampler: gets batches from the replay shards.
+        schedule: hands them to the trainer.
     """
 
     def __init__(self, sampler: Sampler, schedule: RemoteReplay):

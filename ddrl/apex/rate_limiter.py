@@ -1,4 +1,4 @@
-"""How far drawing and inserting may run away from each other."""
+"""Makes the learner or the actors wait, so that the samples per insert of a replay stay near a ratio."""
 
 from __future__ import annotations
 

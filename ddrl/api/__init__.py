@@ -1,1 +1,4 @@
-"""The Python interface: what `ddrl.train` and `ddrl.load` give. Loads TensorFlow for agents and evaluations alone."""
+"""The Python interface: what `ddrl.train` and `ddrl.load` give.
+
+Read `training` first, then `run`. Both must load without TensorFlow, which only agents and evaluations need.
+"""

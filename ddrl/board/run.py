@@ -1,4 +1,4 @@
-"""One run as the board sees it, whether it goes on or has ended; nothing is ever written in its directory."""
+"""One run as the board shows it, whether it is running or has ended. Nothing is ever written in its directory."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from ddrl.reporting.texts import counted
 from ddrl.studies.points import state_of
 
 LIVELY_SECONDS = 30.0
-"""A run without a result that wrote this lately goes on, also where its lock cannot be seen, as on another node."""
+"""A run without a result that wrote within this time counts as running, even if its lock cannot be seen, as that of
+another node."""
 SPARKS = 48
+"""Points of the small curve in the table, at most."""
 VIDEOS = (".mp4", ".gif")
 SCORE = "train/online_score_mean"
 RATES_OVER_SECONDS = 60.0
-"""Of a run that goes on."""
+"""The rates of a run that is still running are those of its last minute."""
 
 
 class File(NamedTuple):
-    """Size in bytes, and time of change."""
+    """A file's size in bytes, and when it was last changed, in seconds since 1970."""
 
     size: int
     changed: float
@@ -43,7 +45,7 @@ class BoardRun:
     """One run.
 
     Attributes:
-        id: number by which the page asks for it; no name of a file ever comes from there.
+        id: number by which the page asks for it, so that the page never names a file.
         name: as it is shown.
         version: grows whenever something of it has changed.
     """
@@ -61,7 +63,7 @@ class BoardRun:
 
     @property
     def whole(self) -> bool:
-        """Whether all its metrics were read, and not their end alone."""
+        """Whether all its metrics have been read, not only the end of them."""
         return self._records.whole
 
     @property
@@ -76,7 +78,7 @@ class BoardRun:
         return file.changed if file else 0.0
 
     def look(self) -> None:
-        """Take in what has changed. Of a long file that was not read before, the end alone is; see `read`."""
+        """Take in what has changed. Of a long file that is new, only the end is read; `read` takes the rest."""
         config, metrics = self._has_changed(rundir.CONFIG), self._has_changed(rundir.METRICS)
         if config:
             self.settings = Settings(self.path)
@@ -151,9 +153,10 @@ class BoardRun:
         return {name: value for name, value in row.items() if _is_known(value)}
 
     def columns(self, names: Sequence[str], most: int = MOST_POINTS + 1) -> dict[str, list[float | None]]:
-        """Series by name, all of `train` of one length, and all of `evaluation`; empty where there is none of a name.
+        """Series by name; empty for a name that has none. All series of `train` have the same length, and all of
+        `evaluation` have.
 
-        The newest record is the last row of the former, whether it was kept or not.
+        The newest `train` record is the last row of its series, even if thinning left it out.
 
         Args:
             most: rows; of more every k-th.
@@ -196,7 +199,7 @@ class BoardRun:
         }
 
     def videos(self) -> list[tuple[Path, File]]:
-        """Of games, the newest first. Links are left out: they lead to what is not the run's."""
+        """Videos of games, the newest first. Links are left out: they may lead to files that are not the run's."""
         found = []
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.path):
@@ -206,7 +209,7 @@ class BoardRun:
         return sorted(found, key=lambda video: (-video[1].changed, video[0].name))
 
     def log(self) -> list[str]:
-        """The last lines of what its processes wrote; of a link none, as it leads to what is not the run's."""
+        """The last lines of its log; none if the log is a link, which may lead to a file that is not the run's."""
         data = tail(self.path / rundir.LOG, TAIL_BYTES, follow=False)
         lines = shown_lines(data)
         return lines[1:] if len(data) == TAIL_BYTES else lines
@@ -241,7 +244,7 @@ class BoardRun:
         return max(0.0, min(known)) if known else None
 
     def _rate(self, name: str) -> float | None:
-        """What a total grew by in a second: in the last minute of a run that goes on, else in all its training."""
+        """Growth of a total per second: in the last minute of a run that is still running, else in all its training."""
         newest, train = self._records.newest, self._records.train
         if name not in newest or not newest["wall_seconds"]:
             return None
@@ -252,7 +255,7 @@ class BoardRun:
             since = min(int(np.searchsorted(seconds, newest["wall_seconds"] - RATES_OVER_SECONDS)), len(totals) - 2)
             elapsed = newest["wall_seconds"] - seconds[since]
             return float((newest[name] - totals[since]) / elapsed) if elapsed > 0 else None
-        # Until the first record that has all of it: what follows is evaluation.
+        # Up to the first record with the final total: after that the run only evaluated.
         at = int(np.searchsorted(totals, newest[name]))
         ended = float(seconds[at]) if at < len(seconds) else float(newest["wall_seconds"])
         return float(newest[name] / ended) if ended > 0 else None

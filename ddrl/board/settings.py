@@ -47,7 +47,9 @@ class Settings:
     def group(self) -> str:
         """Equal for runs that differ in their seed, in how long they go on and in how they are evaluated alone."""
         learned = {name: values for name, values in self.by_group().items() if name not in NOT_LEARNED_WITH}
-        return hashlib.sha256(json.dumps([self.algorithm, learned], sort_keys=True).encode()).hexdigest()[:12]
+        began_with = self.value("run", "init_from", "")  # which counts, though it is in the group `run`
+        content = [self.algorithm, learned, began_with]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
     def value(self, group: str, name: str, default: Any = None) -> Any:
         """Of one setting, or `default` where it has none of that type."""

@@ -1,4 +1,4 @@
-"""Texts from disk as a page shows them: whatever is in them, they are letters that can be seen."""
+"""Makes text from files safe to show on the page: characters that cannot be seen become escapes."""
 
 from __future__ import annotations
 

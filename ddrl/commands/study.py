@@ -18,6 +18,7 @@ from ddrl.checks import did_you_mean, flag
 from ddrl.docstrings import paragraphs
 from ddrl.errors import UsageError
 from ddrl.help_page import Entry, Section, page
+from ddrl.init_from import source_of
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
@@ -153,6 +154,7 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
         raise UsageError(f"{flag(wanted[0])}: {directory} holds no study that has begun; name one with --dir")
     points = with_plugins(study.points(settings, this_machine()), actions.plugin)
     check_heard(settings, [point.config for point in points], this_machine())
+    points = with_sources_fixed(points)
     plan = plans.Plan(directory, study.name, to_json(settings), points, line)
     if actions.submit and not actions.dry_run:
         require_sbatch()
@@ -163,6 +165,21 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
     if not (actions.list or actions.dry_run):
         plans.check_names(plan)  # before its directory is made and held
     return plan
+
+
+def with_sources_fixed(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Points of a new study with the file that their --init-from stands for now, the same one for all that name it.
+
+    Raises:
+        UsageError: there is no such run or checkpoint.
+    """
+    named = dict.fromkeys(point.config.run.init_from for point in points)
+    files = {name: str(source_of(name).path) for name in named if name}
+    return tuple(
+        point._replace(config=point.config.changed(run={"init_from": files[name]})) if name else point
+        for point in points
+        for name in [point.config.run.init_from]
+    )
 
 
 def with_plugins(points: Sequence[Point], plugins: Sequence[str]) -> tuple[Point, ...]:

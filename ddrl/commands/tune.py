@@ -14,6 +14,7 @@ import tyro
 from ddrl import checks, command_line, options
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game
+from ddrl.init_from import with_source_fixed
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.texts import counted
 from ddrl.slurm.submission import require_sbatch
@@ -118,8 +119,9 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     if not (run.minutes or run.agent_steps or run.max_updates):
         raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps or --max-updates")
     name = f"{asked.algorithm}-{uuid.uuid4().hex[:12]}"
+    config = with_source_fixed(asked.config)  # now, as all trials are to begin with the same parameters
     plan = Plan(
-        directory, name, asked.algorithm, asked.preset, tuple(train), asked.config,
+        directory, name, asked.algorithm, asked.preset, tuple(train), config,
         arguments.space, arguments.score, arguments.trials, arguments.prune, command,
     )  # fmt: skip
     check(plan.of_trials, plan.space)

@@ -1,4 +1,8 @@
-"""Every setting of a run: frozen dataclasses, one default each, validated at construction. Imports no TensorFlow."""
+"""Every setting of a run: frozen dataclasses, one default each, validated at construction. Imports no TensorFlow.
+
+Read `settings` first; `validation` says which settings go together. Of ddrl's other packages only the settings of
+`exchange` and of `replay` may be imported here.
+"""
 
 from __future__ import annotations
 

@@ -221,6 +221,11 @@ class RunConfig:
     """User modules that every process of the run imports first: see --plugin."""
     seed: int = 1
     """Seed of initial parameters, environments, and action draws."""
+    init_from: str = ""
+    """Begin with the parameters of an earlier run, named as RUN or RUN:CHECKPOINT (default: parameters are drawn). RUN
+    is its directory, or the file of one of its checkpoints; CHECKPOINT is the number of an update, best (of the run's
+    best evaluation), or a file, and without it the newest is taken. Both networks must have the same tensors. Nothing
+    but the parameters is taken; to continue a run, use --resume."""
     checkpoint_every_minutes: float = 5.0
     """Minutes between checkpoints. There is always one at the end."""
     checkpoint_every_updates: int = 0

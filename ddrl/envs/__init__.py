@@ -1,4 +1,9 @@
-"""Vector environments: ale-py's native one for Atari where it can, Gymnasium for everything else; or EnvPool's."""
+"""Vector environments: many games at once, behind one pair of calls, `recv` and `send`.
+
+Behind it are ale-py's own vector environment for Atari where it has what is needed, Gymnasium for everything else, or
+EnvPool (--backend envpool). Read `base` first, the interface of all of them, then `gymnasium_environment`. Of ddrl's
+packages only `config` may be imported here.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One Gymnasium environment each, and what takes its place when its episode has ended.
+"""Simulators, each of which steps a Gymnasium environment, and three ways to begin its next episode.
 
-Stooke and Abbeel, Accelerated Methods for Deep Reinforcement Learning, 2018, section 4.1: a slow reset delays all
-simulators that are stepped together, unless it happens in the learner's pause, or a fresh instance is swapped in.
+A slow reset delays all simulators that are stepped together (Stooke and Abbeel, Accelerated Methods for Deep
+Reinforcement Learning, 2018, section 4.1). So a `PausingSimulator` resets while acting pauses for learning, and a
+`SwappingSimulator` goes on with a second instance, which a thread has reset. A plain `Simulator` resets in its turn.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Simulator:
         return observation, reward, terminated, truncated, info
 
     def reset_ended(self) -> None:
-        """The acting pauses: what idles is reset now."""
+        """Called while acting pauses: the time to reset an environment that idles."""
 
     def close(self) -> None:
         """Close the instances."""

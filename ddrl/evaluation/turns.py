@@ -1,4 +1,4 @@
-"""Which games of an evaluation begin in the time that it has."""
+"""Decides whether another game of an evaluation begins, so that hardly any is cut off when its time is up."""
 
 from __future__ import annotations
 

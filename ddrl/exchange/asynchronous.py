@@ -1,4 +1,7 @@
-"""Updates without a common boundary: the chief's part, and how a server answers a gradient that it applied at once."""
+"""Asynchronous updates, which are applied as gradients arrive, without a step that all servers close together.
+
+Here are the chief's part, and how a server refuses a gradient and reports to the chief what became of it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ OLD_RATE = 0.01  # the servers are told of a learning rate when it differs by th
 
 
 class AsynchronousCoordinator(Coordinator):
-    """Counts the updates that servers report; a request is a command of its own, which closes no step."""
+    """Counts the updates that servers report. A request, such as for a checkpoint, is a command that closes no step."""
 
     asynchronous = True
 

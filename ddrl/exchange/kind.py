@@ -1,4 +1,4 @@
-"""What an exchange tells of itself to settings and command line, for which nothing else of it is loaded."""
+"""What settings and the command line need to know of an exchange, without loading its servers and coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Versions that were published for readers: those who want whole vectors of one version, and learn from none."""
+"""The published versions of one shard, kept for readers such as the evaluator.
+
+A reader needs slices of the same version from all shards; it computes no gradients.
+"""
 
 from __future__ import annotations
 

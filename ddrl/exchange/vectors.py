@@ -1,4 +1,4 @@
-"""Vectors of parameters that a learner can use where they are."""
+"""Parameter vectors in aligned memory, which TensorFlow can use without a copy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ def empty_vector(size: int) -> np.ndarray:
 
 
 def lasting_memory(vector: np.ndarray) -> np.ndarray | None:
-    """A read-only vector of `empty_vector`, to which nobody will write any more, as one that may be handed to a library
-    which takes no read-only memory; None for any other array."""
+    """A writable view of a read-only vector from `empty_vector`, for a library that takes no read-only memory.
+
+    None for any other array. Nobody may write to the vector any more, not through this view either.
+    """
     memory = vector.base
     if vector.flags.writeable or vector.ctypes.data % ALIGNMENT or not vector.flags.c_contiguous:
         return None

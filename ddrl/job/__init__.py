@@ -1,1 +1,5 @@
-"""What every role of a job is built on: its layout, the loop of a role, the watchdog, and how processes end."""
+"""What every role of a job is built on: its layout, the loop of a role, the watchdog, and how processes end.
+
+Read `role` first, then `layout`. The roles themselves are in `ddrl.roles` and `ddrl.apex`, and nothing here may import
+those; tests/test_imports.py lists the few modules that it may.
+"""

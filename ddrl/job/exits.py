@@ -1,6 +1,6 @@
-"""An environment that ends its process ends no rank in silence: it is an error of that environment, with its words.
+"""Turns an environment's call of os._exit into an error of that environment.
 
-Without, the rank is lost like a killed one: nothing says why, and its state is not saved.
+Otherwise its rank would be lost as if it had been killed: nothing would say why, and its state would not be saved.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class EnvironmentExit(RuntimeError):
 
 
 def refuse_exits(end: Callable[[int], None] = os._exit) -> None:
-    """From now on os._exit raises EnvironmentExit where ddrl is what called the code that calls it.
+    """From now on os._exit raises EnvironmentExit if the code that calls it was itself called by ddrl.
 
-    Otherwise, in a thread that such code has started, `end` ends the process with that status. Processes that this one
-    forks are let alone, and so is ddrl itself.
+    If it was not, as in a thread that such code has started, a line says so, and `end` ends the process with that
+    status. ddrl's own calls work as before, and so do those in processes that this one forks.
     """
     leave, owner = os._exit, os.getpid()
 

@@ -1,4 +1,8 @@
-"""Where a worker's batches come from, beside its schedule: nowhere else, unless others act for it."""
+"""The interface by which a worker gets batches that others acted for; its base class `Feed` brings none.
+
+A worker that acts needs no more than `Feed`, since its schedule makes its batches. The learner of Ape-X does not act:
+its feed is `ddrl.apex.feed.ReplayFeed`.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,19 @@ State = dict[str, np.ndarray]
 
 
 class Feed:
-    """A worker that acts needs none: the schedule has its batches. The methods are called by the worker's role."""
+    """Brings nothing, for a worker whose schedule makes its batches. The worker's role calls the methods."""
 
     def begin(self, state: State, agent_steps: int) -> None:
-        """The run begins or goes on after so many agent steps, and the schedule has this state, <..>[..] by name."""
+        """The run begins, or resumes after `agent_steps`; `state` is the worker's saved state, arrays by name."""
 
     def handle(self, event: Event) -> None:
-        """Takes one message, blob or death."""
+        """Takes one message or blob, or the death of a process."""
 
     def advance(self) -> None:
         """Does what is due by itself, once the run has begun."""
 
     def due(self) -> bool:
-        """Whether a message may come that the trainer waits for."""
+        """Whether a message may come at any moment that the trainer waits for."""
         return False
 
     def waits(self) -> Wait | None:
@@ -34,14 +38,14 @@ class Feed:
         return None
 
     def updated(self, version: int) -> None:
-        """There are parameters of this version."""
+        """Parameters of this version have arrived."""
 
     def save(self, step: int, state: State, done: Callable[[State], None]) -> None:
-        """Has `done` take the worker's state at a checkpoint, which is the schedule's and what else belongs to it."""
+        """Calls `done` with the worker's state for a checkpoint: that of the schedule, `state`, and the feed's own."""
         done(state)
 
     def report(self, metrics: RankMetrics) -> None:
-        """Adds what it has to tell to a report."""
+        """Adds the feed's own numbers to a report."""
 
     def halt(self) -> None:
-        """Learning is over."""
+        """Learning is over, so no more batches are needed."""

@@ -1,5 +1,8 @@
-"""The chief's word: where updates are asynchronous nobody needs the chief to train, and one that is silent would not be
-missed: no checkpoint, no line of metrics, and no end when one is asked for. So it speaks, and the others wait for that.
+"""The chief's sign of life, a WORD once a second, in jobs with asynchronous updates.
+
+There, workers and servers can train without the chief. If it hung, none of them would notice, though the run would have
+no more checkpoints and metrics, and would not end when asked to. So they wait for its WORD, and the watchdog ends a job
+in which it does not come.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ WORD_SECONDS = 1.0  # between two words
 
 
 class WordRole:
-    """Beside the other roles of a worker's or a server's process: speaks where that is the chief's, else listens."""
+    """Runs beside the other roles of a process: sends the WORD in the chief's, and waits for it in the others."""
 
     def __init__(self, context: JobContext, transport: Transport):
         layout = context.layout

@@ -1,4 +1,4 @@
-"""Starts the ranks of a local run, and waits for them, with an end."""
+"""Starts the ranks of a local run and watches them until they end, or ends them when they take too long."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ddrl.reporting.progress import Progress
 
 POLL_SECONDS = 0.2
 KILL_SECONDS = 5.0
-SIGNALLED = 128  # and the number: exit status of mpirun, where a signal ended a rank
+SIGNALLED = 128  # plus the signal's number: exit status of mpirun if a signal ended a rank
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
 LOST_SECONDS = 15.0  # after the loss of a server or the chief, or a failure before the start: nothing is left to save
-GONE_SECONDS = 0.6  # a rank that is gone for so long before MPI knew of it did not end as it should
-UNSAID_SECONDS = 15.0  # the same for a later one, of which the others tell once they have loaded TensorFlow
+GONE_SECONDS = 0.6  # after which a rank that ended before MPI knew of it counts as dead
+UNSAID_SECONDS = 15.0  # the same if MPI knew of it: the others report its death, once they have loaded TensorFlow
 LAUNCHER_SECONDS = 10.0  # for mpirun, once there is a result and all of its ranks are gone
 
 
@@ -36,10 +36,10 @@ class Supervisor:
     """One start of a run's ranks. After a stop request or their result they have `stop_seconds` to end.
 
     Attributes:
-        killed: a second Ctrl-C ended them.
-        overdue: why they were killed, or nothing.
-        died: that mpirun, a rank or the one process of the run was killed, where nobody asked for an end; or nothing.
-        asked: the user wants the run to end.
+        killed: whether a second Ctrl-C ended them.
+        overdue: why they were killed; empty if they were not.
+        died: which of mpirun, a rank or the run's only process was killed though nobody asked for an end; else empty.
+        asked: whether the user wants the run to end.
         minutes: that they have trained, after `watch`; 0 if they did not begin.
     """
 
@@ -52,7 +52,7 @@ class Supervisor:
         self._heard: float | None = None
         self._phase = ""
         self._gone_since: float | None = None
-        self._left_since: float | None = None  # that mpirun is alone
+        self._left_since: float | None = None  # when mpirun was first seen without ranks
         self._stop_since: float | None = None
         self.killed = self.asked = False
         self.overdue = self.died = ""
@@ -109,7 +109,7 @@ class Supervisor:
             display.update(records)
 
     def _look_how_it_ended(self) -> None:
-        """Before the ranks that are left are asked to end, which looks like a request afterwards."""
+        """Notes how mpirun ended, before the remaining ranks are ended: afterward that looks like a user's request."""
         status = self._process.poll()
         if status in (None, 0) or self.killed:
             return
@@ -170,7 +170,7 @@ class Supervisor:
             self.overdue = f"{self._name} did not end within {LAUNCHER_SECONDS:g} s of its ranks, and was killed"
 
     def _look_for_ranks(self, now: float) -> None:
-        """Before the job begins: the others wait for a rank that is not there, for ever."""
+        """Before the job begins: finds ranks that are missing, for which the others would wait without end."""
         dead, told_of = self._dead_ranks()
         if not dead:
             self._gone_since = None

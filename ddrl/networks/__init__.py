@@ -1,7 +1,8 @@
 """Networks: observation -> PolicyValue, as pure functions of one flat float32 parameter vector.
 
 A network is made by a function of `Spaces` and settings: one of those here, one that a plugin registers by name, or one
-that --network names as module:function.
+that --network names as module:function. Read `network` first, then `mlp`, the simplest. Of ddrl's packages only `ops`,
+`config`, and from `exchange` the arithmetic of running statistics may be imported here.
 """
 
 from __future__ import annotations

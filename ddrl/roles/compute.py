@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.envs import make_environment
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.transport import Transport
+from ddrl.init_from import SOURCE, source_of
 from ddrl.job.layout import JobContext
 from ddrl.learner import Policy, configure_tensorflow
 from ddrl.memory import check_replay
@@ -84,7 +86,7 @@ class ComputeRoles:
         )
 
     def chief(self, transport: Transport, resume: bool) -> ChiefRole:
-        """The chief, from fresh parameters or from the run's newest good checkpoint."""
+        """The chief, from fresh parameters, those of --init-from, or the run's newest good checkpoint."""
         start = self._start(resume)
         return ChiefRole(self.context, transport, start.checkpoint, resume, start.notes)
 
@@ -96,15 +98,25 @@ class ComputeRoles:
             checkpoints.check_layout(start.checkpoint, self.network.parameter_shapes)
             checkpoints.check_slots(start.checkpoint, slots)
             return start
-        fresh = Checkpoint(
+        return Start(self._fresh(slots))
+
+    def _fresh(self, slots: dict[str, np.ndarray]) -> Checkpoint:
+        """Version 0: everything is new, but the parameters where --init-from names some."""
+        config, counters = self.context.config, dict[str, Any]()
+        if config.run.init_from:
+            source = source_of(config.run.init_from, self.network.parameter_shapes)
+            parameters, counters[SOURCE] = source.checkpoint.parameters, source.record
+        else:
+            parameters = np.asarray(self.network.initial_parameters(config.run.seed), np.float32)
+        return Checkpoint(
             version=0,
             step=0,
             agent_steps=0,
             wall_seconds=0.0,
-            parameters=np.asarray(self.network.initial_parameters(config.run.seed), np.float32),
+            parameters=parameters,
             slots=slots,
             optimizer_count=0,
             layout=self.network.parameter_shapes,
+            counters=counters,
             config=config_to_dict(config),
         )
-        return Start(fresh)

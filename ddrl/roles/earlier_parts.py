@@ -1,4 +1,4 @@
-"""What earlier parts of a run had of its budgets, by the checkpoint that this part goes on from."""
+"""How much of its budgets a resumed run had used before, according to the checkpoint from which it resumes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ddrl.roles.budget import Budget
 
 
 class EarlierParts:
-    """Of a run that is not resumed they had nothing.
+    """The parts of a run before this one: each resume begins a part. Without a resume they have used nothing.
 
     Args:
         context: of the job.
         start: what this part of the run started from.
 
     Attributes:
-        trained_seconds: that the part before trained, where the checkpoint is its last one; else 0.
-        agent_steps: that all of them acted.
+        trained_seconds: how long the previous part trained, if the checkpoint is its last one; else 0.
+        agent_steps: of all earlier parts together.
     """
 
     def __init__(self, context: JobContext, start: Checkpoint):
@@ -31,8 +31,11 @@ class EarlierParts:
         return self._wall_seconds + 60.0 * minutes if minutes else 0.0
 
     def used_up(self, budget: Budget) -> str | None:
-        """Which budget they had used up, or None. Minutes count anew, unless all else is done; only the last checkpoint
-        knows for how long the run was trained: from an older one training goes on."""
+        """Which budget they had used up, or None.
+
+        Minutes count anew in every part, unless only the final evaluation is missing. Only the last checkpoint of a
+        part tells how long it trained, so from an older one training continues.
+        """
         done = self._context.evaluates_only and self.trained_seconds > 0.0
         seconds = 60.0 * self._context.config.run.minutes if done else 0.0
         return budget.used_up_before(self.agent_steps, seconds)

@@ -1,4 +1,7 @@
-"""What a job tells its exchange, which knows no setting of learning."""
+"""Makes the servers and the coordinator of a job's exchange.
+
+An exchange knows nothing of learning: a `Setup` tells it what it needs, such as the learning rate of each version.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ Tensors = Sequence[tuple[str, tuple[int, ...]]]
 
 
 def setup_of(context: JobContext, tensors: Tensors = ()) -> Setup:
-    """The exchange's part of the settings, and who is who in it.
+    """The settings that the exchange needs, and which process has which role in it.
 
     Args:
         context: of the job.
-        tensors: of the network, for whoever takes gradients or makes them.
+        tensors: of the network; needed where gradients are made or applied.
     """
     config, layout = context.config, context.layout
     factors = config.algorithm.learning_rate_factors

@@ -131,9 +131,9 @@ def _run_rank(
     with bounded_start(patience):
         seats = _seats(comm)
     assignments = _assign(config, seats, comm.Get_rank())
-    leave_note(run_dir, os.environ, IN_JOB)
-    refuse_exits(lambda status: die())
     layout = JobLayout.from_assignments(assignments)
+    leave_note(run_dir, os.environ, IN_JOB, layout.name(comm.Get_rank()))
+    refuse_exits(lambda status: die())
     if not exchange.servers:
         layout = layout.with_hosted_servers(comm.Get_rank())
     context = JobContext(config, run_dir, layout, evaluates_only)

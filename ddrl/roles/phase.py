@@ -1,4 +1,4 @@
-"""Where a job is, as its chief sees it."""
+"""The states that a job goes through from training to its end, by which its chief decides what is next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Phase(enum.Enum):
-    """Where the job is."""
+    """What the job is doing."""
 
     RUNNING = "running"
     STOPPING = "stopping"  # STOP goes out with the next COMMIT

@@ -11,6 +11,7 @@ import numpy as np
 
 from ddrl.checkpoint import Checkpoint
 from ddrl.exchange.interface import Closed
+from ddrl.init_from import SOURCE
 from ddrl.job.layout import JobContext
 from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
@@ -51,6 +52,7 @@ class RunLog:
         self._writer = MetricsWriter(context.run_dir, self._callbacks.put)
         self.write = self._writer.write
         self._seconds_before = start.wall_seconds
+        self._source: dict[str, Any] = start.counters.get(SOURCE, {})
         self.began = time.monotonic()
         self.next_line = 0.0
 
@@ -68,13 +70,17 @@ class RunLog:
         return self.time_left.now(time.monotonic() - self.began, version, self.collector.agent_steps)
 
     def first_update(self, version: int) -> None:
-        """Tells how long the run took to begin, by which program, and what is to come; `version` is the first one of
-        this part."""
+        """Tells how long the run took to begin, by which program, whose parameters a new one took, and what is to come;
+        `version` is the first one of this part."""
         phase_ended("first update")
         phases = take_phases()
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
         text = f"first update after {sum(phases.values()):.1f} s: {parts}"
-        self.event("started", text, seconds=phases, commit=self._commit)
+        if source := self._source:
+            at = f"update {source['update']:,} ({source['agent_steps']:,} agent steps)"
+            text += f"; it began with the parameters of {at} in {source['file']}"
+        more = {SOURCE: source} if source else {}
+        self.event("started", text, seconds=phases, commit=self._commit, **more)
         self.time_left.first_update(time.monotonic() - self.began, self.collector.agent_steps)
         self.event("phase", plan(self.config), **self.phase(version))
 

@@ -1,5 +1,4 @@
-"""An actor: one vector environment and the policy that plays in it. What becomes of the steps is its subclasses'
-part."""
+"""An actor steps one vector environment with a policy; its subclasses decide what becomes of the steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions, and what limits them: what is gained if one part of the system cost nothing."""
+"""Predicts the speed of a system, and names the part that limits it: the one without which it would be fastest."""
 
 from __future__ import annotations
 

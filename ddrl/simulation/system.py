@@ -1,4 +1,4 @@
-"""What is simulated, and what comes out."""
+"""What is simulated (`System`: workers, servers, and their network) and what a simulation returns (`Prediction`)."""
 
 from __future__ import annotations
 

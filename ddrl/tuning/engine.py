@@ -1,8 +1,8 @@
-"""Runs trials on this machine, one after the other or several at once, and goes on where an earlier call ended.
+"""Runs trials on this machine, one after the other or several at once, and continues where an earlier call ended.
 
-Each trial is a process of its own that trains in a run directory; here its metrics are followed, and what they say is
-told to Optuna. A trial whose process ended before its time is still `running` in the journal, and is gone on with by
-the next call, in whichever process: a lock says that nobody else has it.
+Each trial is a process that trains in a run directory of its own; the engine follows its metrics and reports its scores
+to Optuna. A trial whose process ended too early stays `running` in the journal, until a later call continues it. A
+lock for each trial keeps two calls from running the same one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TRIAL_PROGRAM = python_command("ddrl.tuning.trial")
 POLL_SECONDS = 0.5
-ATTEMPTS = 3  # of one call at a trial whose process dies
+ATTEMPTS = 3  # by one call, at a trial whose process dies
 SCORES = {"online": ONLINE, "evaluation": EVALUATION}
 
 
@@ -44,9 +44,10 @@ class Running:
     """A trial whose process runs.
 
     Args:
-        trial: in the study.
-        config: its settings.
-        cores: that it may use (none: all).
+        plan: of the search.
+        trial: of the Optuna study.
+        config: settings of the trial.
+        cores: that its process may use (none: all).
     """
 
     def __init__(self, plan: Plan, trial: optuna.Trial, config: TrainConfig, cores: Sequence[int]) -> None:
@@ -58,17 +59,17 @@ class Running:
         self._lines = rundir.JsonLines(self.path / rundir.METRICS)
         nowhere = subprocess.DEVNULL
         with _on(self.cores):
-            # A session of its own: Ctrl-C is for this process, which asks the trial to stop.
+            # In a session of its own, so that Ctrl-C reaches this process alone, which asks the trial to stop.
             self.process = subprocess.Popen(
                 TRIAL_PROGRAM, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
             )
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its end is seen by whoever polls
+        with contextlib.suppress(BrokenPipeError):  # it has ended already: the engine sees that when it polls
             self.process.stdin.write(order(config, self.path))
             self.process.stdin.flush()
 
     def follow(self) -> None:
-        """Tells Optuna what the metrics say, and asks the process to stop where that is hopeless."""
+        """Reports new scores to Optuna, and asks the process to stop if Optuna finds the trial hopeless."""
         new = self._lines.read()
         if new:
             self._records = without_undone(self._records + new)
@@ -82,21 +83,21 @@ class Running:
 
     @property
     def part(self) -> float:
-        """Of its budget, that is used up."""
+        """The share of the trial's budget that is used up (1: all of it)."""
         return max((part_done(record, self.config.run) for record in self._records), default=0.0)
 
     def ask_to_stop(self) -> None:
-        """It takes a checkpoint and ends."""
+        """Asks the process to take a checkpoint and end."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """What a second Ctrl-C does: it ends without a checkpoint."""
+        """Has the process end without a checkpoint, as a second Ctrl-C does."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """After its end."""
+        """Closes the pipe to the process, which has ended."""
         if self.process.stdin is not None:
             self.process.stdin.close()
 
@@ -105,9 +106,9 @@ class Engine:
     """Runs the trials that are left.
 
     Args:
-        plan: what is tuned.
-        at_once: trials.
-        most: trials of this call (None: all that are left).
+        plan: of the search.
+        at_once: trials that run at the same time.
+        most: trials that this call may run (None: all that are left).
     """
 
     def __init__(self, plan: Plan, at_once: int = 1, most: int | None = None) -> None:
@@ -121,7 +122,7 @@ class Engine:
         self._locks: dict[int, contextlib.ExitStack] = {}
 
     def run(self) -> bool:
-        """Until all have ended, or somebody asks to stop; returns whether all have."""
+        """Runs trials until all have ended or somebody asks to stop; returns False if somebody did."""
         programs.outlast_output()
         stopping = killing = False
         with Interrupts() as interrupts:
@@ -148,7 +149,7 @@ class Engine:
 
     def _poll(self) -> None:
         for each in list(self.running):
-            ended = each.process.poll() is not None  # asked first: what is read then is all that there is
+            ended = each.process.poll() is not None  # asked before reading, so that nothing written last is missed
             each.follow()
             if ended:
                 self.running.remove(each)
@@ -177,13 +178,14 @@ class Engine:
     def _next(self) -> optuna.Trial | None:
         """A trial to run, with its lock; None where there is none left.
 
-        Two processes must neither both take the last one, nor may one take what the other has asked for and not locked.
+        Other processes may be looking for one, too. Two must not both take the last trial, and none may take a trial
+        that another has just got from Optuna and has not locked yet.
         """
         with locked(self.plan, "ask", wait=True):
             return self._interrupted() or self._asked()
 
     def _interrupted(self) -> optuna.Trial | None:
-        """A trial that nobody runs any more."""
+        """A trial that is `running` in the journal, though no process runs it any more."""
         from optuna.trial import Trial, TrialState
 
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -233,7 +235,7 @@ class Engine:
             self._interrupted_again(number, each, took)
 
     def _interrupted_again(self, number: int, each: Running, took: str) -> None:
-        """It is gone on with later; not for ever by this call, where nobody had asked it to stop."""
+        """Leaves the trial to be continued; after ATTEMPTS early ends in this call, it has failed."""
         self.attempts[number] = self.attempts.get(number, 0) + 1
         if self.attempts[number] < ATTEMPTS:
             self.left += 1
@@ -269,7 +271,7 @@ class Engine:
 
 @contextlib.contextmanager
 def _on(cores: Sequence[int]) -> Iterator[None]:
-    """What is started inside uses these cores (none: all of this process')."""
+    """Processes that are started inside use these cores (none: all those of this process)."""
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield
         return

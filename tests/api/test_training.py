@@ -129,6 +129,7 @@ def test_settings_are_those_of_the_command_line(words, names):
         (["sac", "--game", "CartPole-v1"], {"game": "CartPole-v1"}),
         (["ppo", "--run-dir", "~/x"], {"run_dir": "~/x"}),
         (["--resume", "nowhere"], {"resume": "nowhere"}),
+        (["ppo", "--preset", "smoke", "--init-from", "nowhere"], {"preset": "smoke", "init_from": "nowhere"}),
     ],
 )
 def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, monkeypatch):

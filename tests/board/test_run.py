@@ -217,6 +217,16 @@ def test_reading_a_run_imports_none_of_its_plugins(tmp_path, monkeypatch):
     assert run.details()["settings"]["network"]["network"] == "theirs" and run.summary()["algorithm"] == "ba3c"
 
 
+def test_a_group_has_the_runs_that_began_with_the_same_parameters(tmp_path):
+    """A mean over seeds says nothing where some runs go on from what others learned."""
+    begun = {"drawn": "", "again": "", "tuned": "/runs/a/checkpoints/best.npz", "other": "/runs/b/checkpoints/best.npz"}
+    for seed, (name, source) in enumerate(begun.items()):
+        make_run(tmp_path / name, seed=seed, init_from=source)
+    groups = {name: seen(tmp_path / name).summary()["group"] for name in begun}
+    assert groups["drawn"] == groups["again"]
+    assert len({groups["drawn"], groups["tuned"], groups["other"]}) == 3
+
+
 def test_settings_that_cannot_be_read_are_said_to_be(tmp_path):
     make_run(tmp_path / "run").write(train_record(1))
     (tmp_path / "run" / rundir.CONFIG).write_text('{"algorithm_name": "ppo"')

@@ -85,7 +85,7 @@ RUN = lines(
     OURS, minutes=10.0, agent_steps=0, max_updates=0, run_dir="", seed=1, checkpoint_every_minutes=5.0,
     checkpoint_every_updates=0, checkpoints_kept=3, reset_at_checkpoint=False, deterministic=False, stall_seconds=300.0,
     start_seconds=180.0, plugins=(), max_refused_steps=10, max_restarts=3, log_every_seconds=5.0, norms_every_updates=0,
-    video=True, loggers=("tensorboard",), callbacks=(),
+    video=True, loggers=("tensorboard",), callbacks=(), init_from="",
 )  # fmt: skip
 SMOKE_RUN = lines(OURS, minutes=0.5, log_every_seconds=1.0, video=False)
 SMOKE = {**lines(OURS, game="ddrl/Catch-v0", life_loss_terminal=False), **SMOKE_NETWORK, **SMOKE_RUN}

@@ -284,3 +284,14 @@ def test_the_first_update_of_each_part_tells_of_the_commit_of_the_program(play, 
         job = play()
         job.have()
     assert [event.get("commit") for event in job.events("started")] == commits
+
+
+def test_the_first_update_tells_whose_parameters_the_run_began_with(play):
+    source = {"file": "/runs/a/checkpoints/update-000000007.npz", "update": 7, "agent_steps": 1234}
+    for counters in ({"init_from": source}, None):
+        job = play(counters=counters)
+        job.have()
+    began, drew = job.events("started")
+    assert began["init_from"] == source and "init_from" not in drew
+    told = "; it began with the parameters of update 7 (1,234 agent steps) in /runs/a/checkpoints/update-000000007.npz"
+    assert began["text"].endswith(told) and "parameters" not in drew["text"]

@@ -261,6 +261,12 @@ def test_pairs_that_cannot_be_are_refused(changes, message):
         dataclasses.replace(q_learning.SECONDARY_LEARNER.defaults, **changes)
 
 
+def test_parameters_of_another_run_are_refused_where_both_learners_draw_theirs():
+    settings = dataclasses.replace(q_learning.SECONDARY_LEARNER.quick, train_options="--init-from run")
+    with pytest.raises(UsageError, match="both learners draw their parameters; leave --init-from out"):
+        q_learning.SECONDARY_LEARNER.points(settings, FOUR)
+
+
 def test_two_learners_really_train(tmp_path):
     settings = dataclasses.replace(
         q_learning.SECONDARY_LEARNER.quick, pairs=("64:32",), agent_steps=2500, eval_every_steps=1000, eval_games=2

@@ -2,5 +2,5 @@
 
     draws --what happens to whom, and when--> conduct: processes, runs --> outcome (judged by bounds)
 
-`docs/failures.md` says what must become of a run; `bounds` has the same as numbers.
+Read `conduct` first. `docs/failures.md` says what must become of a run; `bounds` has the same as numbers.
 """

@@ -1,4 +1,7 @@
-"""All-reduce: every worker has all parameters, and the workers average among themselves."""
+"""All-reduce: every worker has all parameters, and the workers average among themselves.
+
+Read `replica` first, then `coordinator`, the chief's part. The import rules are those of `ddrl.exchange`.
+"""
 
 from __future__ import annotations
 

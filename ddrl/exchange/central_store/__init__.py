@@ -1,4 +1,8 @@
-"""A central store: the workers of one host update parameters in shared memory, each on its own."""
+"""A central store: the workers of one host update parameters in shared memory, each on its own.
+
+Read `learner` first, then `memory`, the shared memory; `server` is how a worker reaches it. The import rules are those
+of `ddrl.exchange`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A worker's own door to the central store, as a state machine.
+"""The server through which one worker uses the central store, as a state machine.
 
-Every worker's process hosts one. It gets its worker's whole gradients and answers with whole vectors; what others do,
-it sees in the shared memory only. Its READY tells the chief of each gradient. One of them, the main one, in the
+Every worker's process hosts one. It takes whole gradients from its worker and answers with whole vectors; what other
+workers do, it sees only in the shared memory. Its READY tells the chief of each gradient. The main one, which is in the
 chief's process, creates the store and answers for it: SNAPSHOT and PUBLISHED come from there.
 """
 
@@ -29,12 +29,12 @@ PULL_SECONDS = 0.05  # between two looks at the central parameters while acting 
 class StoreServer(Server):
     """See the module. A version counts gradients that the central parameters have taken.
 
-    The name of the store's file is removed as soon as the doors of all workers have opened it, so that no file is left
-    whichever way the job ends. None of them may come later.
+    The name of the store's file is removed as soon as the servers of all workers have opened it, so that no file is
+    left, whichever way the job ends. None of them can open it later.
 
     Args:
         setup: of the job.
-        worker: id of the worker that this is for; the door in the chief's process is the main one.
+        worker: id of the worker that this is for; the server in the chief's process is the main one.
         size: float32 values of the parameters.
         path: of the store's file.
         patience_seconds: for a lock and for the store's creation.

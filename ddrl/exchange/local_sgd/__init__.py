@@ -6,6 +6,8 @@
 With H = 1 and plain SGD it is the synchronous step, to the bit. A version counts the steps of one worker, so H of
 them pass between two versions that all workers have alike: those are published, saved and evaluated. The last round is
 taken whole, also where --max-updates is no multiple of H.
+
+Read `ddrl.exchange.allreduce` first, on which `server` builds. The import rules are those of `ddrl.exchange`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Parameter servers: ranks of their own that average gradients, each on its slice of the parameters."""
+"""Parameter servers: ranks of their own that average gradients, each on its slice of the parameters.
+
+Read `server_shard` first, then `coordinator`, the chief's part. The import rules are those of `ddrl.exchange`.
+"""
 
 from __future__ import annotations
 

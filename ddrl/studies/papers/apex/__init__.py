@@ -1,1 +1,4 @@
-"""Studies of Ape-X: Horgan et al. 2018, Distributed Prioritized Experience Replay."""
+"""Studies of Ape-X: Horgan et al. 2018, Distributed Prioritized Experience Replay.
+
+Read `settings` first, on which both studies build, then `replay`, the shorter one.
+"""

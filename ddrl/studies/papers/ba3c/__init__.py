@@ -1,2 +1,5 @@
 """Studies of BA3C: Adamski et al. 2018, Distributed Deep Reinforcement Learning: learn how to play Atari games in 21
-minutes."""
+minutes.
+
+Read `communication` first, the shortest. `median_rule` ends hopeless runs of the study in `epsilon` early.
+"""

@@ -175,6 +175,8 @@ class SecondarySettings(EvaluatedSettings):
         config = base_config(self, "dqn", labels["game"], machine).changed(sampling={"schedule": "concurrent"})
         if not config.single_process:
             raise UsageError("secondary-learner: both learners share a process; leave workers out of --train-options")
+        if config.run.init_from:
+            raise UsageError("secondary-learner: both learners draw their parameters; leave --init-from out")
         larger = max(labels[learner] for learner in LEARNERS)
         config = with_batch(config, "dqn", larger)  # a target period that suits both
         return self.scored(with_batch(config, "dqn", labels["sampler"]))
