@@ -298,7 +298,7 @@ def _show(content: dict[str, Any]) -> None:
         f"{counted(total['cores'], 'core')} and {counted(total['gpus'], 'GPU')}, "
         f"{total['gpus_used']} of them used; {total['simulators']} simulators\n"
         f"network {content['network']}: {total['parameters']:,} parameters; an update takes "
-        f"{total['effective_batch']:,} data-points and moves {total['bytes_per_update'] / 1e6:.1f} MB\n"
+        f"{total['effective_batch']:,} data-points and moves {total['bytes_per_update'] / 1e6:.2f} MB\n"
         f"memory: about {total['memory_bytes'] / 1e9:.1f} GB, "
         f"{total['memory_bytes_of_fullest_node'] / 1e9:.1f} GB on the fullest node"
     )
