@@ -12,9 +12,10 @@ Each worker w has an error e_w, which is what it has not sent yet. At each step
 and all workers update their parameters with the average of sent_w over the workers. What goes over the wire are indices
 and values: of sent_w to whoever averages that slice, and of the average back to all.
 
-This is section 3.1 of the paper. Its momentum correction (3.2) is left out, since momentum comes before the exchange
-there, and here the optimizer, of whichever kind, comes after it. The average is clipped, not each gradient, and the
-share does not shrink over a warm-up. The largest values are those of the whole vector, not of each layer.
+This is section 3.1 of the paper. Its momentum correction (3.2) and factor masking (3.3) are left out, since momentum
+comes before the exchange there, and here the optimizer, of whichever kind, comes after it. The average is clipped, not
+each gradient, and the share does not shrink over a warm-up. The largest values are those of the whole vector, not of
+each layer.
 
 A step that is refused leaves the errors as they were. Errors are no part of a checkpoint, which has the slots of one
 replica for all: after a resume they begin at 0, and a worker that dies takes its own with it.
@@ -42,7 +43,7 @@ millions of parameters; the network of the smoke preset is small. An exchange ha
 
 def number_sent(share: float, size: int) -> int:
     """How many of `size` values are sent: at least one."""
-    return max(1, round(share * size))
+    return min(size, max(1, round(share * size)))
 
 
 def largest(vector: np.ndarray, number: int) -> np.ndarray:
@@ -129,6 +130,8 @@ class SparseReplica(Replica):
     def handle(self, peer: int, header: Header, payload: Payload) -> list[Message]:
         """As `Replica`; a gradient that is not finite goes as it is, since all replicas refuse its step."""
         if header.kind == Kind.GRADIENT and header.flags & Flag.FINITE and header.step == self.step:
+            if self._gradient is not None:  # this step's has been contributed, and the error belongs to it
+                return []
             payload = self.feedback.sent(payload)
         return super().handle(peer, header, payload)
 

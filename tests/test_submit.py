@@ -351,6 +351,24 @@ def test_the_ranks_of_nodes_are_named_as_soon_as_slurm_misses_them(here, monkeyp
     assert done.stdout.splitlines() == [waits, f"Slurm has no answer from {GONE}", "scontrol requeue 1"], done.stderr
 
 
+def test_nodes_of_all_components_are_asked(here):
+    asks = """{ echo "srun $*"; [[ $* != *het-group=1* ]]; }"""
+    heterogeneous = "HET_GROUPS=0,1 SLURM_JOB_NUM_NODES_HET_GROUP_0=2 SLURM_JOB_NUM_NODES_HET_GROUP_1=3"
+    for settings, sizes, lost in [("SLURM_JOB_NUM_NODES=4", [4], False), (heterogeneous, [2, 3], True)]:
+        program = f'{settings}\ntimeout() {{ shift 3; "$@"; }}\nsrun() {asks}\nnodes_answer'
+        done = in_job(here, program)
+        asked = [line.partition("--nodes=")[2].split()[0] for line in done.stdout.splitlines()]
+        assert asked == [str(size) for size in sizes], done.stdout + done.stderr
+        assert (done.returncode != 0) == lost
+
+
+@pytest.mark.parametrize("restarts", ["-1", "three", "1.5"])
+def test_a_number_of_new_starts_that_is_none_is_refused(here, restarts):
+    done = trained(here, "echo a rank begins", f"RESTARTS={restarts}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"ddrl: RESTARTS={restarts}: give a whole number\n"
+
+
 def test_a_job_without_new_starts_ends_with_the_status_of_a_death_while_all_nodes_answer(here):
     done = trained(here, "echo a rank begins; exit 9", "REQUEUE=yes RESTARTS=0")
     assert (done.returncode, done.stdout) == (9, "a rank begins\n"), done.stderr

@@ -67,7 +67,7 @@ option() {
     esac
     shift
   done
-  echo "$value"
+  printf '%s\n' "$value" # which may be -n
 }
 
 # rest ROLE RANKS [NUMBER WHAT]...: the ranks of RANKS that others leave, such as: rest workers 8 2 "parameter servers"
@@ -108,6 +108,8 @@ share_ranks() {
 train() {
   local run=$1 ranks=$2 restarts=${RESTARTS:-0} status=1 launch before
   shift 2
+  [[ $restarts =~ ^[0-9]{1,9}$ ]] || fail "RESTARTS=$restarts: give a whole number"
+  restarts=$((10#$restarts))
   run=$(option run-dir "$run" "$@")
   [[ $run != -* ]] || run=./$run # touch, mkdir, stat and grep would take it for options
   export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 # a rank computes with the cores that ddrl gives it
@@ -131,7 +133,7 @@ train() {
     # with ULFM, mpirun takes the loss of any rank for survived
     [[ $status != 0 ]] || { ended_well "$run" "$before" && ! cut_off "$run"; } || status=1
     if [[ $ASKED || $status == [02] ]] || ended "$run" "$before"; then break; fi
-    [[ $restarts != 0 || ${REQUEUE:-no} == yes ]] || break # after the loss of a node, Slurm's requeue needs no new start
+    [[ $restarts != 0 || ${REQUEUE:-no} == yes ]] || break # a requeue by Slurm needs no new start
     nodes_answer || [[ $ASKED ]] || await_requeue "$run"
     [[ ! $ASKED && $restarts != 0 ]] || break
     restarts=$((restarts - 1)) before=$(result_of "$run")
@@ -152,7 +154,7 @@ note_job() {
   local jobs=$1/slurm-jobs.tsv job=$SLURM_JOB_ID output
   [[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
   ! grep -qs "^$job"$'\t' "$jobs" || return 0
-  output=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdOut=//p' | head -n 1)
+  output=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdOut=//p' | head -n 1) || true
   mkdir -p "$1" 2>/dev/null && printf '%s\t%s\n' "$job" "$output" 2>/dev/null >>"$jobs" || true
 }
 
@@ -176,8 +178,14 @@ task() {
 
 # nodes_answer: a step on every node of the job begins.
 nodes_answer() {
-  timeout 60 srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 true 2>&1 \
-    | sed 's/^/check of the nodes: /'
+  local groups=("") group nodes
+  [[ -z ${HET_GROUPS:-} ]] || IFS=, read -ra groups <<<"$HET_GROUPS"
+  for group in "${groups[@]}"; do # srun alone asks the first component only
+    nodes=SLURM_JOB_NUM_NODES${group:+_HET_GROUP_$group}
+    timeout -k 10 "$((60 / ${#groups[@]}))" srun --mpi=none ${group:+"--het-group=$group"} --cpus-per-task=1 \
+      --nodes="${!nodes}" --ntasks="${!nodes}" --ntasks-per-node=1 true 2>&1 \
+      | sed 's/^/check of the nodes: /' || return 1
+  done
 }
 
 # cut_off RUN: the run has stopped, nobody asked this job for it, and a node is gone. mpirun then ends the ranks that are
@@ -190,10 +198,10 @@ silent_nodes() {
   local variable nodes= notes node ranks
   for variable in "${!SLURM_JOB_NODELIST@}"; do nodes+=${nodes:+,}${!variable}; done # one for each component of a job
   [[ $nodes ]] || return 0
-  nodes=$(timeout 10 sinfo -ah -N -n "$nodes" -o '%N %t' 2>/dev/null | sed -n 's/ .*\*$//p' | sort -u) || return 0
+  nodes=$(timeout -k 5 10 sinfo -ah -N -n "$nodes" -o '%N %t' 2>/dev/null | sed -n 's/ .*\*$//p' | sort -u) || return 0
   [[ $nodes ]] || return 0
   # notes from before this job are of other nodes; the clock of the file server may differ from ours
-  notes=$(timeout 10 find "$1/ranks" -type f -newermt "$((SECONDS + 60)) seconds ago" \
+  notes=$(timeout -k 5 10 find "$1/ranks" -type f -newermt "$((SECONDS + 60)) seconds ago" \
     -exec grep -hs '"name": "[^"]' {} + 2>/dev/null) || true
   while read -r node; do
     ranks=$(grep "\"host\": \"${node}[\".]" <<<"$notes" | sed 's/.*"name": "\(.*\)".*/\1/; s/ on [^ ]*)$/)/' \
@@ -206,16 +214,16 @@ silent_nodes() {
 # await_requeue RUN: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout).
 # Returns where the job is asked to end before.
 await_requeue() {
-  local end=$((SECONDS + ${NODE_SECONDS:-600})) silent
+  local end=$((SECONDS + ${NODE_SECONDS:-600})) silent now
   silent=$(silent_nodes "$1") || true
   [[ ${REQUEUE:-no} == yes ]] || fail "a node does not answer${silent:+, $silent}: submit the job again (REQUEUE=no)"
   echo "a node does not answer${silent:+, $silent}: waiting until Slurm puts the job back into the queue," \
     "${NODE_SECONDS:-600} s at most"
   until [[ $ASKED ]] || ((SECONDS >= end)); do
     sleep 1 || true # TERM ends the sleep, too
-    if [[ ! $silent ]] && ((SECONDS % 5 == 0)); then
-      silent=$(silent_nodes "$1") || true
-      [[ ! $silent ]] || echo "Slurm has no answer from $silent"
+    if ((SECONDS % 5 == 0)); then
+      now=$(silent_nodes "$1") || true
+      [[ ! $now || $now == "$silent" ]] || { silent=$now; echo "Slurm has no answer from $silent"; }
     fi
   done
   [[ $ASKED ]] || fail "Slurm did not put the job back into the queue: submit it again"
