@@ -23,3 +23,22 @@ def test_the_learner_and_the_others_on_two_components(submit):
     assert result(job.run)["status"] == "finished" and max(line.get("inserts_per_s", 0) for line in lines(job.run)) > 0
     config = json.loads((job.run / rundir.CONFIG).read_text())
     assert (config["apex"]["actors"], config["apex"]["replay_shards"], config["exchange"]["workers"]) == (2, 1, 1)
+
+
+def test_the_nodes_of_both_components_are_asked_whether_they_answer(submit, slurm):
+    asks = (
+        'nodes_answer; echo "it answers"; until [[ -e $RUNS/crashed ]]; do sleep 1; done\n'
+        'nodes_answer || echo "it is gone"; exit\n'
+    )
+    job = submit("apex.sbatch", "OPTIONS=()", edits={**SMALL, "check_nodes\n": asks})
+    job.wait_for(lambda: "it answers" in job.output, "answer of all nodes")
+    others = slurm.run("squeue", "-h", "-j", job.number, "-o", "%i %N").splitlines()
+    (nodes,) = [line.split()[1] for line in others if "+1 " in line]
+    lost = slurm.run("scontrol", "show", "hostnames", nodes).split()[-1]
+    slurm.crash(lost)
+    try:
+        job.runs.mkdir(exist_ok=True)
+        (job.runs / "crashed").touch()
+        job.wait_for(lambda: "it is gone" in job.output, "loss of a node of the second component")
+    finally:
+        slurm.start_node(lost)
