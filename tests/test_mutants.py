@@ -75,6 +75,7 @@ def test_a_file_is_put_back_with_its_time(tmp_path):
     before = path.stat().st_mtime_ns
     with pytest.raises(KeyboardInterrupt), Applied(tiny("sum", "a + b", "a - b"), tmp_path):
         assert "a - b" in path.read_text()
+        assert int(path.stat().st_mtime) != before // 10**9, "what was compiled of the source must not be taken for it"
         raise KeyboardInterrupt
     assert path.read_text() == SOURCE and path.stat().st_mtime_ns == before
 

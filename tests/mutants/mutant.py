@@ -42,7 +42,8 @@ def mutated(mutant: Mutant, source: str) -> str:
 class Applied:
     """A context in which a mutant is in a tree; afterwards its file is as it was.
 
-    The file also gets its time of modification back, so that what Python compiled of it before stays good.
+    Python knows what it has compiled by the size and by the second of its source's last change. So a mutant's file gets
+    another second, however fresh the file is, and afterwards its own time back.
 
     Args:
         root: of the tree, a copy that nobody else uses.
@@ -54,6 +55,7 @@ class Applied:
     def __enter__(self) -> None:
         self._status, self._source = self._path.stat(), self._path.read_bytes()
         self._path.write_text(mutated(self._mutant, self._source.decode()))
+        os.utime(self._path, (self._status.st_atime, self._status.st_mtime + 1.0))
 
     def __exit__(self, *error: object) -> None:
         self._path.write_bytes(self._source)
