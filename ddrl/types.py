@@ -28,12 +28,12 @@ class Snapshot(NamedTuple):
 
 
 class DataPoints(NamedTuple):
-    """What a learner trains on: B independent (state, action, n-step return) triples.
+    """What a learner trains on: B independent (state, action, return) triples.
 
     Attributes:
         observation: [B, ...] as the environment gave it.
         action: <int32>[B], or <int32>[B, K].
-        return_: <float32>[B] n-step return of the transformed (clipped) rewards, bootstrapped.
+        return_: <float32>[B] n-step or lambda-return of the transformed (clipped) rewards, bootstrapped.
         behaviour_log_prob: <float32>[B] log-probability of `action` when it was taken.
         behaviour_version: <int64>[B] version of the parameters that chose `action`.
     """

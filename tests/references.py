@@ -23,6 +23,18 @@ def n_step_returns(rewards, discounts, bootstrap):
     return np.array(returns)
 
 
+def lambda_returns(rewards, discounts, next_values, lambda_):
+    """(1 - lambda) sum_n lambda^(n-1) G_(t:t+n) + lambda^(T-t-1) G_(t:T) of one segment [T], where G_(t:t+n) is the
+    n-step return with the value after it (Sutton and Barto 2018, equation 12.3)."""
+    returns = []
+    for t in range(len(rewards)):
+        lengths = range(1, len(rewards) - t + 1)
+        g = [n_step_returns(rewards[t : t + n], discounts[t : t + n], next_values[t + n - 1])[0] for n in lengths]
+        total = sum((1.0 - lambda_) * lambda_**k * each for k, each in enumerate(g[:-1]))
+        returns.append(total + lambda_ ** (len(g) - 1) * g[-1])
+    return np.array(returns)
+
+
 def steps_of_episode(continues, t):
     """t and the steps after it that belong to the same episode and unroll."""
     steps = [t]
@@ -280,8 +292,8 @@ class Segments:
     (observation, action, return, log_prob, version) of each segment that ended. `discount` is that of a version.
     """
 
-    def __init__(self, unroll_length, discount, clip, life_loss_terminal):
-        self.n, self.discount, self.clip = unroll_length, discount, clip
+    def __init__(self, unroll_length, discount, clip, life_loss_terminal, gae_lambda=1.0):
+        self.n, self.discount, self.clip, self.gae_lambda = unroll_length, discount, clip, gae_lambda
         self.life_loss_terminal, self.open = life_loss_terminal, {}
 
     def close(self, row, value):
@@ -291,11 +303,13 @@ class Segments:
             return []
         segment[-1]["reward"] = max(-self.clip, min(self.clip, float(row["reward"])))
         terminal = row["terminated"] or (self.life_loss_terminal and row["life_lost"])
+        segment[-1]["next_value"] = 0.0 if terminal else float(value)
         if not (terminal or row["truncated"] or len(segment) == self.n):
             return []
         rewards = [transition["reward"] for transition in segment]
         discounts = [self.discount(transition["version"]) for transition in segment]
-        returns = n_step_returns(rewards, discounts, 0.0 if terminal else value)
+        values = [transition["next_value"] for transition in segment]
+        returns = lambda_returns(rewards, discounts, values, self.gae_lambda)
         self.open[row["env_id"]] = []
         return [
             (t["observation"], t["action"], r, t["log_prob"], t["version"])

@@ -1,7 +1,7 @@
 """BA3C: batch asynchronous advantage actor-critic (Adamski et al. 2018; A3C of Mnih et al. 2016).
 
-Predictor threads act with the newest parameters; their segments become data-points (state, action, n-step return), and
-a gradient takes whichever --batch-size of them come first. With --epochs, each is used several times; --clip-range is
+Predictor threads act with the newest parameters; their segments become data-points (state, action, return), and a
+gradient takes whichever --batch-size of them come first. With --epochs, each is used several times; --clip-range is
 PPO's clip.
 """
 
@@ -39,6 +39,8 @@ class BA3CConfig(ActorCriticConfig):
     name: ClassVar[str] = "ba3c"
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete)
 
+    gae_lambda: float = 1.0
+    """Lambda of generalized advantage estimation (1: n-step returns)."""
     importance_clip: float = 0.0
     """Upper clip of the importance ratio pi/mu, which corrects for the lag (0: no correction)."""
     log_epsilon: float = 1e-6
@@ -56,6 +58,7 @@ class BA3CConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.between(self, 0.0, 1.0, "gae_lambda")
         checks.at_least(self, 0.0, "importance_clip", "log_epsilon")
         checks.at_least(self, 1, "epochs")
         checks.at_least(self, 2, "pool_batches", why="a batch has different data-points")
@@ -66,7 +69,7 @@ class BA3CConfig(ActorCriticConfig):
     @property
     def learns_from(self) -> FromDataPoints:
         """Data-points of segments."""
-        return FromDataPoints(self.unroll_length, self.epochs, self.pool_batches)
+        return FromDataPoints(self.unroll_length, self.epochs, self.pool_batches, self.gae_lambda)
 
 
 def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfig, context: LossContext) -> LossOutput:

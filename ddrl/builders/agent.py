@@ -237,6 +237,7 @@ def _on_data_points(
             transform_reward,
             config.environment.life_loss_terminal,
             action_shape,
+            data.gae_lambda,
         )
         actors.append(DataPointActor(environment, policy, metrics, segments=segments, batcher=batcher, **arguments))
     if config.sampling.schedule == "synchronized":

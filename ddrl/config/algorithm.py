@@ -20,17 +20,19 @@ LONGEST_ROLLOUT = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class FromDataPoints:
-    """States, actions and n-step returns, one by one, of segments of at most `unroll_length` steps: BA3C.
+    """States, actions and returns, one by one, of segments of at most `unroll_length` steps: BA3C.
 
     Attributes:
         unroll_length: agent steps of a segment.
         epochs: times that every data-point is used.
         pool_batches: batches' worth of data-points that batches are drawn from; not used with one epoch.
+        gae_lambda: of the returns (1: n-step returns).
     """
 
     unroll_length: int
     epochs: int = 1
     pool_batches: int = 0
+    gae_lambda: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddrl.envs import Step, VectorEnvironment
-from ddrl.ops.returns import n_step_returns
+from ddrl.ops.returns import lambda_returns
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor import Actor, ActorOptions, PolicyFunction, part
 from ddrl.sampling.batcher import Batcher
@@ -35,6 +35,7 @@ class DataPointBuilder:
         transform_reward: raw rewards -> rewards of the returns (clipping).
         life_loss_terminal: whether a lost life counts as a termination.
         action_shape: of one action.
+        gae_lambda: of the returns (1: n-step returns).
     """
 
     def __init__(
@@ -47,16 +48,18 @@ class DataPointBuilder:
         transform_reward: Callable[[np.ndarray], np.ndarray],
         life_loss_terminal: bool,
         action_shape: tuple[int, ...] = (),
+        gae_lambda: float = 1.0,
     ):
         n, e = unroll_length, environments
         self.discount, self.transform_reward = discount, transform_reward
-        self.life_loss_terminal = life_loss_terminal
+        self.life_loss_terminal, self.gae_lambda = life_loss_terminal, gae_lambda
         self.length = np.zeros(e, np.int64)
         self.observation = np.zeros((n, e, *observation_shape), observation_dtype)
         self.action = np.zeros((n, e, *action_shape), np.int32)
         self.log_prob = np.zeros((n, e), np.float32)
         self.version = np.zeros((n, e), np.int64)
         self.reward = np.zeros((n, e), np.float32)
+        self.next_value = np.zeros((n, e), np.float32)  # of the observation after the action
 
     def close(self, step: Step, value: np.ndarray) -> DataPoints | None:
         """Adds the rewards of `step` to the open segments, and cuts those that end with it.
@@ -70,13 +73,15 @@ class DataPointBuilder:
         """
         n = len(self.action)
         ids, valid = step.env_id, step.valid
-        self.reward[self.length[ids[valid]] - 1, ids[valid]] = self.transform_reward(step.reward[valid])
         terminal = step.terminated | (step.life_lost & self.life_loss_terminal)
+        next_value = np.where(terminal, np.float32(0.0), value).astype(np.float32)
+        newest = self.length[ids[valid]] - 1, ids[valid]
+        self.reward[newest] = self.transform_reward(step.reward[valid])
+        self.next_value[newest] = next_value[valid]
         ended = valid & (terminal | step.truncated | (self.length[ids] == n))
         if not ended.any():
             return None
-        bootstrap = np.where(terminal, np.float32(0.0), value)[ended]
-        return self._cut(ids[ended], bootstrap.astype(np.float32))
+        return self._cut(ids[ended], next_value[ended])
 
     def store(self, step: Step, action: np.ndarray, log_prob: np.ndarray, version: int) -> None:
         """Opens the transitions that start at `step.observation`: its action, and which version chose it.
@@ -101,7 +106,7 @@ class DataPointBuilder:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """The open segments, for a checkpoint."""
-        names = ("length", "observation", "action", "log_prob", "version", "reward")
+        names = ("length", "observation", "action", "log_prob", "version", "reward", "next_value")
         return {name: getattr(self, name).copy() for name in names}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -112,10 +117,11 @@ class DataPointBuilder:
     def _cut(self, ids: np.ndarray, bootstrap: np.ndarray) -> DataPoints:
         length = self.length[ids]
         inside = np.arange(len(self.action))[:, None] < length[None, :]
-        # Beyond a segment's end the discount is 1 and the reward 0, which carries the bootstrap to the end.
+        # Beyond a segment's end the reward is 0, the discount 1, and every value the bootstrap, which is so carried on.
         rewards = np.where(inside, self.reward[:, ids], np.float32(0.0))
         discounts = np.where(inside, self.discount(self.version[:, ids]), 1.0).astype(np.float32)
-        returns = n_step_returns(rewards, discounts, bootstrap)
+        next_values = np.where(inside, self.next_value[:, ids], bootstrap)
+        returns = lambda_returns(rewards, discounts, next_values, bootstrap, self.gae_lambda)
         self.length[ids] = 0
         column, at = np.nonzero(inside.T)
         env = ids[column]

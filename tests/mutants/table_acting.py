@@ -138,8 +138,8 @@ MUTANTS = (
     Mutant(
         "segment-bootstraps-after-a-termination",
         "ddrl/sampling/data_points.py",
-        "np.where(terminal, np.float32(0.0), value)[ended]",
-        "value[ended]",
+        "self._cut(ids[ended], next_value[ended])",
+        "self._cut(ids[ended], value[ended])",
         ("tests/sampling/test_data_points.py::test_a_termination_bootstraps_with_nothing",),
         "The end of a game has the value of its last picture.",
     ),
@@ -166,6 +166,14 @@ MUTANTS = (
         "rows = np.ones_like(step.terminated)",
         ("tests/sampling/test_data_points.py::test_an_autoreset_row_opens_but_earns_nothing",),
         "The action that an autoreset ignores becomes a data-point.",
+    ),
+    Mutant(
+        "segment-mixes-in-the-values-of-another-step",
+        "ddrl/sampling/data_points.py",
+        "np.where(inside, self.next_value[:, ids], bootstrap)",
+        "np.where(inside, np.roll(self.next_value[:, ids], 1, axis=0), bootstrap)",
+        ("tests/sampling/test_data_points.py::test_equals_the_reference",),
+        "A return with a lambda below 1 takes the value of the state before for that of the state after.",
     ),
     Mutant(
         "segment-discounts-beyond-its-end",

@@ -46,7 +46,7 @@ BA3C_LOSS = {
     **LOSS,
     **lines(BA3C_CODE, unroll_length=5, value_cost=0.5, log_epsilon=1e-6),
     **lines(OURS, importance_clip=0.0),
-    **lines("as " + BA3C_CODE, epochs=1, clip_range=0.0, normalize_advantages=False),
+    **lines("as " + BA3C_CODE, epochs=1, clip_range=0.0, normalize_advantages=False, gae_lambda=1.0),
     **lines(OURS + ": not used with one epoch", pool_batches=8),
 }
 BA3C_DEFAULT = {

@@ -17,9 +17,11 @@ def discount(version):
     return 0.9 + 0.0003 * (version - VERSION)
 
 
-def builder(environments, n, life_loss_terminal=False):
+def builder(environments, n, life_loss_terminal=False, gae_lambda=1.0):
     clip = lambda reward: np.clip(reward, -CLIP, CLIP)
-    return DataPointBuilder(environments, n, (2,), np.float32, discount, clip, life_loss_terminal)
+    return DataPointBuilder(
+        environments, n, (2,), np.float32, discount, clip, life_loss_terminal, gae_lambda=gae_lambda
+    )
 
 
 class Stream:
@@ -43,10 +45,10 @@ class Stream:
         return Step(ids.astype(np.int32), observation, reward, terminated, truncated, valid, life_lost)
 
 
-def run_both(environments, n, partial, life_loss_terminal, steps, seed):
+def run_both(environments, n, partial, life_loss_terminal, gae_lambda, steps, seed):
     """All data-points of the builder and of the reference, each in order of environment and time."""
-    built = builder(environments, n, life_loss_terminal)
-    slow = references.Segments(n, discount, CLIP, life_loss_terminal)
+    built = builder(environments, n, life_loss_terminal, gae_lambda)
+    slow = references.Segments(n, discount, CLIP, life_loss_terminal, gae_lambda)
     stream, random = Stream(environments, seed), np.random.default_rng(seed + 1)
     ours, theirs = [], []
     for version in range(steps):
@@ -69,8 +71,9 @@ def run_both(environments, n, partial, life_loss_terminal, steps, seed):
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("life_loss_terminal", [False, True])
-def test_equals_the_reference(n, partial, life_loss_terminal):
-    ours, theirs = run_both(7, n, partial, life_loss_terminal, steps=300, seed=10 * n + partial)
+@pytest.mark.parametrize("gae_lambda", [1.0, 0.8, 0.0])
+def test_equals_the_reference(n, partial, life_loss_terminal, gae_lambda):
+    ours, theirs = run_both(7, n, partial, life_loss_terminal, gae_lambda, steps=300, seed=10 * n + partial)
     assert len(ours) == len(theirs) > 300
     for our, their in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(our[0], their[0])
@@ -83,9 +86,9 @@ def row(reward=0.0, *, terminated=False, truncated=False, valid=True, life_lost=
     return Step(np.zeros(1, np.int32), np.full((1, 2), observation, np.float32), np.float32([reward]), *flags)
 
 
-def segment_of(*rows, n=5, value=10.0, life_loss_terminal=False):
+def segment_of(*rows, n=5, value=10.0, life_loss_terminal=False, gae_lambda=1.0):
     """Returns of the segment that the last row ends; rows after the reset row."""
-    segments = builder(1, n, life_loss_terminal)
+    segments = builder(1, n, life_loss_terminal, gae_lambda)
     for step in (row(valid=False), *rows):
         points = segments.close(step, np.float32([value]))
         segments.store(step, np.int32([1]), np.float32([-0.5]), VERSION)
@@ -103,6 +106,11 @@ def test_a_truncation_bootstraps_with_the_value_of_the_final_observation():
 
 def test_a_termination_that_is_a_truncation_too_is_a_termination():
     np.testing.assert_allclose(segment_of(row(1.0, terminated=True, truncated=True)).return_, [1.0])
+
+
+def test_with_a_lambda_of_0_every_step_bootstraps_with_the_value_after_it_and_the_last_one_with_nothing():
+    points = segment_of(row(0.5), row(1.0, terminated=True), gae_lambda=0.0)
+    np.testing.assert_allclose(points.return_, [0.5 + 0.9 * 10.0, 1.0], rtol=1e-6)
 
 
 def test_a_lost_life_ends_a_segment_only_where_asked_for():
@@ -141,10 +149,10 @@ def test_a_game_that_ends_with_its_last_random_action_leaves_nothing_open():
 
 
 def test_state_round_trip():
-    first, other, stream = builder(3, 4), builder(3, 4), Stream(3, 5)
+    first, other, stream = builder(3, 4, gae_lambda=0.5), builder(3, 4, gae_lambda=0.5), Stream(3, 5)
     for version in range(6):
         step = stream.step(np.arange(3))
-        first.close(step, np.zeros(3, np.float32))
+        first.close(step, np.full(3, 2.0, np.float32))
         first.store(step, np.arange(3, dtype=np.int32), np.zeros(3, np.float32), version)
     state = first.get_state()
     other.set_state(state)
