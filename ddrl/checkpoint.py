@@ -156,22 +156,23 @@ def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
 
 
 def best_path(run_dir: str | Path) -> Path:
-    """Where the parameters of a run's best evaluation lie; what it reported is the counter `evaluation` there."""
+    """The file with the parameters of a run's best evaluation; its counter `evaluation` is that evaluation's report."""
     return Path(run_dir) / DIRECTORY / "best.npz"
 
 
 def save_best(run_dir: str | Path, checkpoint: Checkpoint) -> Path:
-    """Write the parameters of a run's best evaluation atomically, in place of those before. They are no version that a
-    run goes on from, so that nothing removes them or takes them for the newest.
+    """Write the parameters of a run's best evaluation atomically, in place of earlier ones.
+
+    No run goes on from this file, so nothing prunes it or takes it for the newest checkpoint.
 
     Raises:
-        UsageError: as `save`; what was there before stays.
+        UsageError: as `save`; the earlier file stays.
     """
     return _save(best_path(run_dir), checkpoint)
 
 
 def sweep_best(run_dir: str | Path) -> None:
-    """Remove what a killed `save_best` left, where it can be removed; no other process may be in one."""
+    """Remove the temporary file that a killed `save_best` left, if possible. No other process may be saving."""
     path = best_path(run_dir)
     with contextlib.suppress(OSError):
         path.with_name(f".{path.name}.tmp").unlink()
@@ -181,7 +182,7 @@ def _save(path: Path, checkpoint: Checkpoint, keep: int = 0) -> Path:
     """Writes a file; then, unless `keep` is 0, removes all but the newest sound versions beside it."""
     data = _seal(encode_arrays(_to_arrays(checkpoint)))
     try:
-        path.parent.mkdir(mode=0o755, exist_ok=True)  # and not the run directory: one that is lost is not made anew
+        path.parent.mkdir(mode=0o755, exist_ok=True)  # not the run directory: a lost one is not made anew
         _write_atomically(path, data)
         if keep:
             _prune(path, keep)
@@ -226,9 +227,9 @@ def load_latest(
     """Newest sound checkpoint of a run; each unsound newer one is named in a warning line on stderr.
 
     Args:
-        run_dir: of the run.
+        run_dir: the directory of the run.
         check: raises UsageError for a checkpoint that lacks something outside its file, which then counts as unsound.
-        left_out: gets what is wrong with each newer one, too.
+        left_out: a list to which the errors of unsound newer checkpoints are appended.
 
     Raises:
         UsageError: there is none.
@@ -376,7 +377,7 @@ def _prune(saved: Path, keep: int) -> None:
     sound = 0
     for path in reversed(list_checkpoints(saved.parent.parent)):
         if sound >= keep and path != saved:
-            with contextlib.suppress(IsADirectoryError, PermissionError):  # which somebody else has put there
+            with contextlib.suppress(IsADirectoryError, PermissionError):  # somebody else has put it there
                 path.unlink(missing_ok=True)
         elif path == saved or _is_sound(path):
             sound += 1

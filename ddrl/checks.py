@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ddrl.errors import UsageError
 
 LARGEST_SEED = 2**64 - 1
-AS_CLOSE = 0.1  # ratio of letters by which a name may be further from a mistyped one than the closest
+AS_CLOSE = 0.1  # how much less similar to a mistyped name than the closest one another may be (ratio of letters)
 
 
 def flag(name: str) -> str:
@@ -30,7 +30,7 @@ def closest(word: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """What a refusal says of a mistyped name: '; did you mean ppo or appo?', or nothing."""
+    """The end of a refusal of a mistyped name: '; did you mean ppo or appo?', or empty."""
     names = closest(word, known)
     return f"; did you mean {' or '.join(names)}?" if names else ""
 
@@ -47,7 +47,7 @@ def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
 
 
 def is_finite(value: float) -> bool:
-    """Whether a number is finite, and no integer beyond all floats, which arithmetic would stumble over."""
+    """Whether a number is finite, and not an integer too large for a float, at which arithmetic would fail."""
     return abs(value) <= sys.float_info.max
 
 
@@ -82,7 +82,7 @@ def between(config: Any, low: float, high: float, *names: str, why: str = "") ->
 
 
 def seed(config: Any) -> None:
-    """The field `seed` must fit into 64 bits, of which draws are hashes."""
+    """The field `seed` must fit into 64 bits, since random draws are hashes of such seeds."""
     if not 0 <= config.seed <= LARGEST_SEED:
         refuse(config, "seed", f"must be a whole number between 0 and {LARGEST_SEED} (64 bits)")
 
@@ -95,7 +95,7 @@ def decay(config: Any, *names: str) -> None:
 
 
 def unused(config: Any, why: str, *names: str) -> None:
-    """Fields, all if none is named, must have their defaults."""
+    """The named fields, or all if none is named, must have their default values."""
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for name in names or defaults:
         if getattr(config, name) != defaults[name]:
@@ -113,7 +113,7 @@ def known(config: Any) -> None:
 
 
 def registered(config: Any, name: str, known: Collection[str], others: str = "") -> None:
-    """Field `name` must be one of `known`, or what `others` says beside."""
+    """Field `name` must be one of `known`; the refusal also mentions `others`, further possible values in words."""
     value = getattr(config, name)
     if value not in known:
         why = f"must be one of {', '.join(known)}{others}, or what a --plugin registers"

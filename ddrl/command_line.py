@@ -1,7 +1,7 @@
-"""Options read from dataclasses: every mistake is one line that says what was meant, and whole numbers may be 1e6.
+"""Reads options that dataclasses declare: a mistake is one line that says what was meant, and 1e6 is a whole number.
 
-Tyro makes the parsers. It tells mistakes in frames of many lines, so words are looked at before it sees them; and its
-help keeps the lines of the source, so the pages are made here.
+Tyro makes the parsers. It reports mistakes in frames of many lines, so words are checked before it sees them; and its
+help keeps the line breaks of the source, so the pages are made here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind")
 HELP = ("-h", "--help")
 HELP_NAME = "help"
 TYRO = "--tyro-"  # its options for the completion of shells
-LARGEST_EXPONENT = 30  # of a whole number: beyond all limits, and quick to write out
+LARGEST_EXPONENT = 30  # of a whole number: larger than any limit, and still quick to write out
 ELSEWHERE = {
     "adam-eps": "adam-epsilon", "algo": "algorithm", "buffer-size": "replay-capacity", "clip-coef": "clip-range",
     "ent-coef": "entropy-cost", "env": "game", "env-id": "game", "gamma": "discount",
@@ -41,7 +41,7 @@ WORDS = {
     "plugin": "MODULE", "resume": "RUN", "run-dir": "DIR", "sbatch-options": "WORDS", "starts": "FILE",
     "train-options": "WORDS", "video": "FILE",
 }  # fmt: skip
-"""Of options whose values are texts -> what stands for them in help, where NAME says too little."""
+"""Option whose value is a text -> what stands for that text in help, where NAME says too little."""
 LONGEST_CHOICES = 28  # characters of a list of choices that stands beside an option
 SHORT_TITLE = 40  # characters of a description that is the title of its group
 
@@ -50,13 +50,13 @@ class Option(NamedTuple):
     """One option, or a word without a name.
 
     Attributes:
-        name: as on the command line, without its dashes.
+        name: its name on the command line, without dashes in front.
         hint: the type of its value.
-        group: the field of the nested record that has it (empty: it is in none).
-        field: its name there.
-        kind: the class that has this field.
+        group: the field of the nested dataclass that it belongs to (empty: it is not nested).
+        field: its name in its dataclass.
+        kind: the dataclass that has this field.
         positional: it is a word without a name.
-        negative: of a truth: there is --no-NAME, too.
+        negative: if it is a boolean, there is also --no-NAME.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Option(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the source says of it."""
+        """Its description in the source; empty without one."""
         return field_texts(self.kind).get(self.field, "")
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What its value is one of; nothing where it is no choice."""
+        """The values that it may have; empty if it is no choice."""
         return tuple(map(str, filter(None, typing.get_args(self.hint)))) if _is_choice(self.hint) else ()
 
     @property
     def word(self) -> str:
-        """What stands for its value in a line of help; nothing where it has none."""
+        """The word that stands for its value in a line of help; empty if it takes no value."""
         if self.positional:
             return (self.field.removesuffix("s") if not self.field.endswith("ies") else f"{self.field[:-3]}y").upper()
         if self.name in WORDS and self.hint is not bool:
@@ -91,15 +91,15 @@ class Option(NamedTuple):
         return {bool: "", int: "N", float: "X"}.get(hint, "NAME") + ("..." if item_of(self.hint) else "")
 
     def head(self, value: Any = None) -> str:
-        """The option and what stands for its value, as in a line of help, where it has `value`: one that is on can be
-        turned off."""
+        """The option and the word for its value, as in a line of help. If `value` is True, the option is shown with
+        [no-], since it can be turned off."""
         if self.positional:
             return self.word + ("..." if item_of(self.hint) else "")
         flag = f"--[no-]{self.name}" if value is True and self.negative else f"--{self.name}"
         return f"{flag} {self.word}".rstrip()
 
     def value(self, default: Any = None) -> Any:
-        """Its value in a record that has everything, or, without one, where it is not given: MISSING if it must be."""
+        """Its value in the record `default` or, without one, its own default: MISSING if it must be given."""
         if default is not None:
             return getattr(getattr(default, self.group) if self.group else default, self.field)
         field = next(field for field in dataclasses.fields(self.kind) if field.name == self.field)
@@ -114,16 +114,16 @@ def read(
     config: Sequence[Any] = (),
     hint: Callable[[str], str] = lambda name: "",
 ) -> Kind:
-    """The options of a command. Help ends the process.
+    """Reads the options of a command. A request for help ends the process.
 
     Args:
-        kind: a dataclass.
-        default: what an option has that is not given; of groups, also which kind they are.
+        kind: the dataclass that declares the options.
+        default: a record with the values of options that are not given, and with the classes of nested groups.
         config: markers of tyro.
-        hint: what else is to be said of a name that is no option.
+        hint: name that is no option -> what else the error says about it.
 
     Raises:
-        UsageError: an option that there is not, a value that it cannot have.
+        UsageError: an option is unknown, or has a value that it cannot have.
     """
     return read_known(kind, argv, prog, default, config, hint=hint)[0]
 
@@ -138,7 +138,7 @@ def read_known(
     others: bool = False,
     hint: Callable[[str], str] = lambda name: "",
 ) -> tuple[Kind, list[str]]:
-    """As `read`; with `others` the words that are no options of this command, too."""
+    """As `read`; with `others`, it also returns the words that are no options of this command, and refuses none."""
     words = list(argv)
     if any(word in HELP for word in words):
         print(help_of(kind, prog, default, description, others), end="")
@@ -154,7 +154,7 @@ def read_known(
 
 
 def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Option]:
-    """The options of a dataclass and of those in it, all of which have names of their own."""
+    """Yields the options of a dataclass and of those nested in it; no two have the same name."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         hint, markers = hints[field.name], list[Any]()
@@ -172,7 +172,7 @@ def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Opt
 
 
 def names_of(options: Iterable[Option]) -> list[str]:
-    """The names that stand on a command line: those of words without a name do not."""
+    """The names of options as they are typed, without those of positional words."""
     return [option.name for option in options if not option.positional]
 
 
@@ -182,7 +182,7 @@ def help_of(kind: type, prog: str, default: Any = None, description: str | None 
     Args:
         kind: a dataclass; its docstring, or else `description`, stands above the options.
         default: as for `read`.
-        others: it takes the options of `ddrl train`, too.
+        others: the command takes the options of `ddrl train`, too.
     """
     options = list(options_of(kind, default))
     usage = " ".join([prog, *(option.head() for option in options if option.positional), "[OPTIONS]"])
@@ -194,7 +194,7 @@ def help_of(kind: type, prog: str, default: Any = None, description: str | None 
 
 
 def shown(value: Any) -> str:
-    """A value as it would be typed; nothing for what is empty."""
+    """A value as it would be typed; empty for an empty one."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):
@@ -205,7 +205,7 @@ def shown(value: Any) -> str:
 
 
 def _ways_to_write(value: float) -> Iterator[str]:
-    """A number in digits, or with an exponent, which only short ones have."""
+    """Yields a number in digits and, if it is large or small enough, also with an exponent."""
     yield f"{value:.6g}" if float(f"{value:.6g}") == value and "e" not in f"{value:.6g}" else str(value)
     digits, exponent = f"{value:e}".split("e")
     power = f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
@@ -214,7 +214,7 @@ def _ways_to_write(value: float) -> Iterator[str]:
 
 
 def _section(group: str, options: Sequence[Option], default: Any) -> Section:
-    """The options of a group: a short description is its title."""
+    """The section of a group's options; a short description of the group is its title."""
     about = paragraphs(options[0].kind.__doc__) if group else []
     title = about.pop(0).rstrip(".") if about and len(about[0]) <= SHORT_TITLE else group or "options"
     entries = [_entry(option, option.value(default)) for option in options]
@@ -254,7 +254,7 @@ def given(argv: Sequence[str], options: Collection[Option]) -> set[str]:
 
 
 def meant_by(name: str, known: Collection[str], mark: str = "") -> str:
-    """What is said of a name that is none of the known ones: '; did you mean --x?', or nothing. `mark` is before x."""
+    """The end of a refusal of an unknown name: '; did you mean --x?', or empty. `mark`, such as --, precedes x."""
     ours = ELSEWHERE.get(name)
     if ours in known:
         return f"; did you mean {mark}{ours}?"
@@ -262,10 +262,10 @@ def meant_by(name: str, known: Collection[str], mark: str = "") -> str:
 
 
 def value_of(hint: Any, text: str) -> Any:
-    """The value that a text is of a type: a choice, a number, a text, yes or no, None or one of these.
+    """Reads a text as a value of a type: a choice, a number, a text, a boolean, or an optional one of these.
 
     Raises:
-        ValueError: it is none, and why.
+        ValueError: the text is no such value; the message says why.
     """
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
@@ -291,7 +291,7 @@ def value_of(hint: Any, text: str) -> Any:
 
 
 def item_of(hint: Any) -> Any:
-    """The type of the values in a list, None for what is no list."""
+    """The type of the values in a list; None if the type is no list."""
     return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
 
 
@@ -328,10 +328,14 @@ def _whole_number(text: str) -> int:
 def _checked(
     words: list[str], options: Sequence[Option], prog: str, others: bool, hint: Callable[[str], str], must_be: bool
 ) -> Iterator[str]:
-    """The words, whole numbers written out; `must_be`: what has no value of its own must be given."""
+    """Checks the words of a command line and yields them with whole numbers written out.
+
+    Args:
+        must_be: positional words without a default must be given.
+    """
     by_name = {option.name: option for option in options if not option.positional}
     positional = [option for option in options if option.positional]
-    last, begun = None, None  # the option, and what has no name, whose list goes on
+    last, begun = None, None  # the option, and the positional one, whose list of values goes on
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
@@ -373,7 +377,7 @@ def _checked(
 
 
 def _alone(name: str, options: Sequence[Option], prog: str) -> str:
-    """What is said of the name of a word that stands without one; nothing where it is none."""
+    """The end of a refusal of a positional word that was given with a name; empty if the name is not that of one."""
     words = [option.word for option in options if option.positional and option.name == ELSEWHERE.get(name, name)]
     return "".join(f"; it stands without a name, as in `{prog} {word}`" for word in words)
 
@@ -386,7 +390,11 @@ def _without_none(hint: Any) -> Any:
 
 
 def _checked_value(option: Option, text: str, shown: str = "") -> str:
-    """The text of a value that an option can have; what it has is told by the type alone."""
+    """The text of a value after a check of its type, with a whole number written out.
+
+    Args:
+        shown: what the error says of the value (empty: option and value).
+    """
     try:
         value = value_of(item_of(option.hint) or option.hint, text)
     except ValueError as error:

@@ -1,8 +1,7 @@
 """Settings in a file of YAML or TOML, for --config: names as on the command line, each with the line that it is in.
 
-YAML is read as a tree of nodes, which have their lines and tags; nothing is built of them but text, and the type of a
-setting says what the text means. So `1e-3` is a number and `no` may be the name of a game, whatever version of YAML a
-file is of.
+YAML is read as a tree of nodes with lines and tags, of which only the texts are used; the type of a setting says what
+its text means. So `1e-3` is a number, and `no` may be the name of a game, in every version of YAML.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ class Entry(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFile:
-    """What a file says. Names have dashes."""
+    """The settings in a file, by names with dashes."""
 
     path: str
     entries: Mapping[str, Entry]
 
     def text(self, name: str) -> str | None:
-        """The value of a setting that is a single one."""
+        """The text of a setting's value; None if it is not there, is a list, or is blank."""
         entry = self.entries.get(name)
         return entry.value if entry is not None and isinstance(entry.value, str) and not entry.null else None
 
     def texts(self, name: str) -> list[str]:
-        """The values of a setting that is a list, or a single one."""
+        """The texts of a setting's values, which may be a list or a single one; empty if it is not there."""
         value = self.entries[name].value if name in self.entries else []
         return [value] if isinstance(value, str) else list(value)
 
@@ -68,10 +67,10 @@ class ConfigFile:
 
         Args:
             but: names that are left out, since the command line has them.
-            alone: names that can be on the command line alone.
+            alone: names that are allowed only on the command line.
 
         Raises:
-            UsageError: a name that is no option, a value that it cannot have.
+            UsageError: a name is no option, or has a value that it cannot have.
         """
         by_name = {option.name: option for option in options}
         words: list[str] = []
@@ -89,7 +88,7 @@ class ConfigFile:
         return f"{self.path}, line {self.entries[name].line}: {name}"
 
     def located(self, error: UsageError, but: Collection[str]) -> UsageError:
-        """The refusal of a setting of the file, with its line; any other as it is."""
+        """The error with file and line if it refuses a setting of the file that is not in `but`; else as it is."""
         named = re.match(r"--([a-z0-9-]+)", str(error))
         if named is None or named[1] not in self.entries or named[1] in but:
             return error
@@ -112,10 +111,10 @@ class ConfigFile:
 
 
 def read(path: str) -> ConfigFile:
-    """The settings in a file.
+    """Reads the settings in a file.
 
     Raises:
-        UsageError: it cannot be read, or is no mapping of names to values.
+        UsageError: the file cannot be read, or is no mapping of names to values.
     """
     kind = Path(path).suffix.lower()
     if kind not in (".yaml", ".yml", ".toml"):
@@ -142,8 +141,8 @@ def yaml_text(groups: Mapping[str, Mapping[str, Any]], heading: Sequence[str] = 
     """YAML that `read` reads.
 
     Args:
-        groups: heading of a group, which may be empty -> names -> values (texts, numbers, truths, None, or tuples).
-        heading: lines of comment above all.
+        groups: heading of a group, which may be empty -> name -> value (text, number, boolean, None, or tuple).
+        heading: lines of a comment at the top.
     """
     lines = [f"# {line}".rstrip() for line in heading]
     for group, values in groups.items():
@@ -230,7 +229,10 @@ def _toml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
 
 
 def _toml_line(lines: Sequence[str], name: str, loads: Any) -> int:
-    """The first line that begins with this name and is no part of a longer value: what stands before is whole."""
+    """The number of the first line that begins with this name and is no part of a value of several lines.
+
+    It is no such part if the lines before it are valid TOML by themselves.
+    """
     begins = re.compile(rf"\s*\[*\s*[\"']?{re.escape(name)}[\"']?\s*[=.\]]")
     for number, line in enumerate(lines):
         if begins.match(line):

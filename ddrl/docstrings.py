@@ -1,4 +1,4 @@
-"""What the source says of settings and commands: the string below each field of a dataclass, and its paragraphs."""
+"""Reads descriptions from the source: the string below each field of a dataclass, and the paragraphs of docstrings."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def paragraphs(text: str | None) -> list[str]:
 
 
 def flowing(text: str, width: int, first: str = "", others: str | None = None) -> list[str]:
-    """A paragraph in lines of at most `width` columns; an indented one as it is.
+    """A paragraph in lines of at most `width` columns; an indented one keeps its lines.
 
     Args:
-        text: in one line.
-        width: of the lines; a longer word has a line of its own.
+        text: the paragraph in one line.
+        width: most columns of a line; a longer word has a line of its own.
         first: what the first line begins with.
-        others: what the others begin with (None: the same).
+        others: what the other lines begin with (None: the same).
     """
     if text.startswith(" "):
         return textwrap.indent(text, first).splitlines()
@@ -66,7 +66,7 @@ def flowing(text: str, width: int, first: str = "", others: str | None = None) -
 
 @functools.cache
 def _classes(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> text, of a module whose source can be read."""
+    """Class -> field -> text, for all classes of a module; empty if its source cannot be read."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # made in a notebook, or while the program runs

@@ -1,4 +1,4 @@
-"""Options that are read before the others are known: --plugin, whose modules register names that the others take."""
+"""Options that are read before the others: --plugin, whose modules register names that other options accept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
-    """Loads the plugins that a command line names; returns them as they are recorded, and the command line without.
+    """Loads the plugins that a command line names; returns them as they are recorded, and the other words.
 
     Raises:
         UsageError: one of them cannot be loaded.
@@ -44,5 +44,5 @@ def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
 
 
 def joined(before: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """The plugins of a run and those that come to it, each module once and where it is now."""
+    """The plugins of a run and new ones; each module is there once, from its newest place."""
     return tuple({plugin_modules.module_of(plugin): plugin for plugin in [*before, *new]}.values())

@@ -1,4 +1,4 @@
-"""The one exception that the command line turns into a single line and exit status 2; exceptions in one line."""
+"""UsageError, which the command line turns into one line and exit status 2, and functions for errors in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RunFailed(Exception):
     """A run that `ddrl.train` began did not end well. The message says why, and how to go on.
 
     Attributes:
-        path: of the run directory.
+        path: the run directory.
     """
 
     def __init__(self, message: str, path: Path):
@@ -28,7 +28,7 @@ LONGEST_LINE = 1000  # letters; log.txt has the whole text
 
 
 def in_one_line(error: BaseException) -> str:
-    """Type and message of an exception, whose lines are parted by strokes; of a UsageError the message."""
+    """Type and message of an exception, with slashes between the message's lines; of a UsageError only the message."""
     lines = [" ".join(line.split()) for line in str(error).splitlines()]
     text = " / ".join(line for line in lines if line)
     if not isinstance(error, UsageError):
@@ -42,7 +42,7 @@ def raised_at(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
-# What code raises that takes content for sound which somebody else has put together.
+# What code may raise that reads content of others as if it were sound.
 MALFORMED = (
     ArithmeticError,
     AssertionError,
@@ -57,10 +57,12 @@ MALFORMED = (
 
 @contextlib.contextmanager
 def read_as(content: str, remedy: str, not_in: str = "") -> Iterator[None]:
-    """Around code that reads content of others: whatever is wrong with it becomes a UsageError of one line.
+    """Context manager for code that reads content of others: any error becomes a UsageError of one line.
 
     Args:
-        not_in: a function whose errors have nothing to do with the content, and stay as they are.
+        content: what is read, for the message.
+        remedy: what the user can do, for the message.
+        not_in: name of a function whose errors have nothing to do with the content, and stay as they are.
 
     Raises:
         UsageError: '`content` is malformed (why): `remedy`'; one that is raised inside stays as it is.

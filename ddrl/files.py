@@ -1,4 +1,4 @@
-"""Reading files that others may have put in place of ours, writing files whole, and syncing a directory."""
+"""Reads files that others may have replaced, writes files whole or not at all, and syncs directories."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 def open_regular(path: Path, follow: bool = True) -> io.FileIO:
-    """Opens a file to read its bytes, unbuffered. Whoever opened a FIFO would wait for ever, and a device has no end.
+    """Opens a regular file to read its bytes, unbuffered. Opening a FIFO could wait forever, and a device has no end.
 
     Args:
-        follow: a link is followed.
+        follow: follow a link.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file; `strerror` says what.
+        OSError: it cannot be opened, or is no regular file; `strerror` says which.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -27,10 +27,10 @@ def open_regular(path: Path, follow: bool = True) -> io.FileIO:
 
 
 def read_regular(path: Path) -> bytes:
-    """All bytes of a file.
+    """All bytes of a regular file.
 
     Raises:
-        OSError: as `open_regular`; it does not fit into memory.
+        OSError: as `open_regular`, or the file does not fit into memory.
     """
     try:
         with open_regular(path) as file:
@@ -40,7 +40,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def tail(path: Path, most: int, follow: bool = True) -> bytes:
-    """The last bytes of a file, at most so many; none where it cannot be read, or is a link that is not followed."""
+    """The last bytes of a file, at most `most`; empty if it cannot be read, or is a link that is not followed."""
     try:
         with open_regular(path, follow) as file:
             file.seek(-min(most, file.seek(0, io.SEEK_END)), io.SEEK_END)
@@ -50,10 +50,10 @@ def tail(path: Path, most: int, follow: bool = True) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all: whatever interrupts that, a file that was there before stays as it was.
+    """Writes a file whole or not at all: if writing is interrupted, an earlier file stays as it was.
 
     Raises:
-        OSError: it cannot be written, with its path.
+        OSError: the file cannot be written; the error has its path.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
     try:
@@ -72,12 +72,12 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Has the names in a directory written to the disk, where its file system can."""
+    """Syncs a directory, so that the names in it are on the disk, if its file system supports that."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot sync a directory; the rename is theirs to keep.
+        # Some network file systems cannot sync a directory; then it is up to them to keep the rename.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:

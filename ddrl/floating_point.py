@@ -18,7 +18,7 @@ _CONTROL = {
 
 
 def flush_denormals() -> bool:
-    """From now on this thread, and those that it starts, take denormal numbers for zero and give none.
+    """Has this thread, and those that it starts from now on, treat denormal numbers as zero and produce none.
 
     Returns:
         Whether it could be done: on Linux, on x86-64 and 64-bit ARM.

@@ -1,4 +1,4 @@
-"""Settings and their game: do they go together, which network fits where none was named, what is seldom meant?"""
+"""Checks settings together with their game, chooses a network that fits it, and warns of settings seldom meant."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from ddrl.types import ActionSpace, Continuous, Machine
 
 
 def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
-    """Refuses an unknown game, a network of a user that does not suit it, parameters of --init-from that do not suit
-    the network, and a replay, rollouts or batches that are too large, before any rank starts. Returns the space of the
-    game's actions.
+    """Checks settings and their game before any rank starts; returns the space of the game's actions.
 
     Raises:
-        UsageError: for a game that neither the emulator nor Gymnasium has, or whose actions the algorithm does not
-            take; for what does not fit into memory here. Ranks on other hosts see for themselves.
+        UsageError: neither the emulator nor Gymnasium has the game; the algorithm does not take its actions; a user's
+            network does not suit it; parameters of --init-from do not suit the network; or a replay, rollouts or
+            batches do not fit into the memory here. Ranks on other hosts check that for themselves.
     """
     from ddrl.envs import make_environment
     from ddrl.memory import check_replay, check_rollouts
@@ -34,7 +33,7 @@ def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
     algorithms.check_action_space(config, environment.action_space)
     replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
     if not is_own(config.network):
-        try_network(config)  # with --init-from, too: whether it has these tensors is known where it is made
+        try_network(config)  # which also checks --init-from: only the process that makes it knows its tensors
     elif config.run.init_from:
         observations = environment.observation_shape, environment.observation_dtype
         network = algorithms.network_for(config, *observations, environment.action_space)
@@ -45,7 +44,10 @@ def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
 
 
 def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str]:
-    """The settings with mlp in place of a network for images that the game does not have, and a note of that."""
+    """The settings with mlp in place of a network for images if the game has no images, and a note of that.
+
+    Otherwise the settings as they are, and an empty note.
+    """
     from ddrl.envs import make_environment
     from ddrl.envs.game_names import FOOTBALL, atari_rom
 
@@ -68,11 +70,11 @@ def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str]:
 
 
 def unusual(config: TrainConfig, space: ActionSpace, presets: bool) -> Iterator[str]:
-    """What suits Atari, and is seldom meant for such a game.
+    """Yields warnings of settings that suit Atari, but are seldom meant for a game with continuous actions.
 
     Args:
-        config: of a new run.
-        space: of the game's actions.
+        config: settings of a new run.
+        space: space of the game's actions.
         presets: whether another preset of the algorithm is for continuous control.
     """
     clip = config.algorithm.reward_clip

@@ -13,16 +13,16 @@ from ddrl.structured import Packed
 class Graph:
     """A function of tensors of fixed shapes, traced once.
 
-    A call runs the traced function as an operation: `tf.function` binds and checks its arguments at every call, which
-    takes longer than a small network computes (docs/performance.md). So the caller answers for shapes and types. With
-    a GPU it is called by `tf.function`, which places its operations.
+    A call runs the traced function as an operation, without checking shapes and types, for which the caller answers:
+    `tf.function` binds and checks its arguments at every call, which takes longer than a small network computes
+    (docs/performance.md). With a GPU, `tf.function` makes the call, since it places the operations.
 
     Args:
-        function: of tensors, and of dicts of them.
-        specs: of its arguments; of one that is Packed the function gets the fields.
+        function: a function of tensors, or of dicts of tensors.
+        specs: specs of its arguments; for one that is Packed, the function gets the fields.
 
     Attributes:
-        specs: of what it returns, as `function` nests it.
+        specs: specs of what `function` returns, nested as it nests them.
     """
 
     def __init__(self, function: Callable[..., Any], specs: list[Any]) -> None:

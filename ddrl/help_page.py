@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ddrl.docstrings import flowing
 
-COLUMN = 26  # at which texts begin
-NARROWEST, WIDEST, USUAL = 60, 110, 100  # columns; the last where there is no terminal
+COLUMN = 26  # column at which texts begin
+NARROWEST, WIDEST, USUAL = 60, 110, 100  # columns; USUAL is that without a terminal
 
 
 class Entry(NamedTuple):
@@ -28,7 +28,7 @@ class Section(NamedTuple):
 
 
 def terminal_width() -> int:
-    """Columns for a page. A terminal counts also where the output goes through a pipe, as to a pager."""
+    """Columns for a page: those of the terminal, even if the output goes through a pipe, as to a pager."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return _bounded(int(columns))
@@ -44,7 +44,7 @@ def page(usage: str, about: Iterable[str], sections: Iterable[Section], closing:
     """The whole page.
 
     Args:
-        usage: without the word usage.
+        usage: the line of usage, without the word 'usage'.
         about: paragraphs below it.
         sections: those without an entry are left out.
         closing: paragraphs at the end.
@@ -63,7 +63,7 @@ def page(usage: str, about: Iterable[str], sections: Iterable[Section], closing:
 
 
 def _entry_lines(entry: Entry, width: int) -> list[str]:
-    """The head, and the text beside it and below."""
+    """The lines of an entry: its head, with the text beside and below it."""
     head = f"  {entry.head:<{COLUMN - 4}}  "
     beyond = len(head) - COLUMN  # columns of the text's own that a long head takes
     room = width - COLUMN

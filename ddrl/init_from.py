@@ -15,7 +15,7 @@ from ddrl.errors import UsageError
 from ddrl.named_runs import run_and_checkpoint_in_one
 
 SOURCE = "init_from"
-"""Name of `Source.record` among the counters that a run begins with, and in its event `started`."""
+"""Key of `Source.record` in the counters that a run begins with, and in its event `started`."""
 REMEDY = "use a network, algorithm, and game with the same tensors, or leave --init-from out"
 
 
@@ -23,8 +23,8 @@ class Source(NamedTuple):
     """Where the first parameters of a run are from.
 
     Attributes:
-        path: absolute, of the checkpoint's file.
-        checkpoint: what is in it.
+        path: absolute path of the checkpoint's file.
+        checkpoint: the content of that file.
     """
 
     path: Path
@@ -40,10 +40,10 @@ def source_of(named: str, layout: Sequence[tuple[str, Sequence[int]]] | None = N
     """The checkpoint that --init-from names.
 
     Args:
-        named: as `run_and_checkpoint_in_one` takes it, or a file of a checkpoint, wherever it is. Without a checkpoint
-            it is the newest sound one.
-        layout: name and shape of each tensor of the new run's network, which has to have those of the checkpoint
-            (None: they are not compared).
+        named: as `run_and_checkpoint_in_one` takes it, or the file of a checkpoint, wherever it is. If it names only a
+            run, the newest sound checkpoint is taken.
+        layout: name and shape of each tensor of the new run's network, which must be those of the checkpoint (None:
+            they are not compared).
 
     Raises:
         UsageError: there is no such run or checkpoint, or a tensor differs.
@@ -65,7 +65,7 @@ def source_of(named: str, layout: Sequence[tuple[str, Sequence[int]]] | None = N
 
 
 def with_source_fixed(config: TrainConfig) -> TrainConfig:
-    """The settings of a new run with the file that --init-from stands for now: later, the newest is another one.
+    """The settings of a new run with --init-from replaced by the file that it stands for now, before newer ones come.
 
     Raises:
         UsageError: as `source_of`.

@@ -16,7 +16,7 @@ _LOCK = threading.RLock()
 
 
 class _Lazy:
-    """A module, put off to its first attribute; threads wait until the whole of it is there."""
+    """A module that is imported when its first attribute is read; other threads wait until the import is complete."""
 
     def __init__(self, load: Callable[[], ModuleType]):
         self._load = load
@@ -30,19 +30,21 @@ class _Lazy:
 
 
 def lazy_module(name: str) -> Any:
-    """A module that is imported with its first attribute, by name."""
+    """The module of this name, which is imported when its first attribute is read."""
     return _Lazy(lambda: importlib.import_module(name))
 
 
 def import_tensorflow() -> ModuleType:
-    """TensorFlow without Keras, which it imports at once otherwise, and Keras matplotlib; and without looking for
-    garbage among objects that all stay: each saves 15 to 25% of its processor time, in every rank.
+    """Imports TensorFlow without Keras, and without garbage collection meanwhile.
+
+    Otherwise TensorFlow imports Keras at once, which imports matplotlib, and the garbage collector searches objects
+    that all stay. Each of the two measures saves 15 to 25% of the import's processor time, in every rank.
 
     oneDNN is on, unless the environment says TF_ENABLE_ONEDNN_OPTS=0. TensorFlow itself leaves it off on processors
     without AVX-512's instructions for networks, where gradients of convolutions then take up to twice as long
     (docs/results/speed.md, 'A processor without bfloat16').
 
-    `tf.keras` is there when it is used, since TensorFlow looks for Keras again then. While this function runs, another
+    `tf.keras` still works, since TensorFlow looks for Keras again when it is used. While this function runs, another
     thread cannot import Keras.
     """
     with _LOCK:

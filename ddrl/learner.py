@@ -32,13 +32,13 @@ def configure_tensorflow(
     """Threads and GPU of TensorFlow; call it before the first tensor of the process.
 
     Args:
-        intra_op_threads: of one operation.
+        intra_op_threads: threads of one operation.
         inter_op_threads: operations at once, over all threads that call. With 1, a policy query that
             comes during a gradient waits for its end, so the gradient never waits for acting: right for one
             core per process. With more, both share the cores, at 5% of the speed (docs/performance.md).
-        gpu: name of the one that CUDA_VISIBLE_DEVICES shows to this process, or empty to use none. Its memory is
+        gpu: name of the GPU that CUDA_VISIBLE_DEVICES shows to this process, or empty to use none. Its memory is
             taken as it is needed, so that processes may share it.
-        deterministic: equal bits for equal inputs, on a GPU, too, where they cost speed.
+        deterministic: equal inputs give equal bits on a GPU, too, which costs speed there.
 
     Raises:
         RuntimeError: TensorFlow has started already.
@@ -62,7 +62,7 @@ def configure_tensorflow(
 def as_device_vector(parameters: np.ndarray) -> tf.Tensor:
     """An immutable tensor <float32>[N] of `parameters`, to be made once per version.
 
-    It is a copy, unless the vector is read-only, from `empty_vector`, and the device is this processor.
+    It is a copy, unless the vector comes from `empty_vector` and is read-only, and TensorFlow computes on the CPU.
     """
     if isinstance(parameters, tf.Tensor):
         return parameters
@@ -73,7 +73,7 @@ def as_device_vector(parameters: np.ndarray) -> tf.Tensor:
 
 
 def check_vector(vector: np.ndarray | tf.Tensor, network: Network) -> None:
-    """Raises ValueError where a vector is not one of all parameters of the network."""
+    """Raises ValueError if a vector is not as long as the network's parameters."""
     if tuple(vector.shape) != (network.size,):
         raise ValueError(
             f"a vector {tuple(vector.shape)} for the {network.size:,} parameters of network {network.name}"
@@ -81,16 +81,16 @@ def check_vector(vector: np.ndarray | tf.Tensor, network: Network) -> None:
 
 
 def with_scaled_rewards(network: Network, prepared: Any, batch: Replayed, settings: AlgorithmConfig) -> Replayed:
-    """Transitions with rewards in the units that a version learns in.
+    """Transitions with their rewards scaled as a version normalizes them.
 
-    A replay has the rewards as they were: all of a batch are divided by the same deviation, the one of the version that
-    is learned with, and not each by the one of its time, of which there would be many for the same reward.
+    A replay has rewards as they were. All rewards of a batch are divided by the deviation of the version that learns,
+    not by that of the time at which each was earned, which would give equal rewards many values.
 
     Args:
-        network: that normalizes rewards or does not.
+        network: the network, which may or may not normalize rewards.
         prepared: the version, as `network.prepare` makes it.
-        batch: tensors; with rewards, unless targets are there in their place.
-        settings: of the algorithm, which learns from a replay.
+        batch: tensors, with rewards unless targets are there in their place.
+        settings: settings of the algorithm, which learns from a replay.
     """
     if not network.normalization.rewards or batch.reward is None:
         return batch
@@ -103,16 +103,16 @@ class Learner:
     """The gradient of the loss over batches of one fixed shape.
 
     Args:
-        network: of the algorithm.
-        loss: of the algorithm.
-        settings: of the algorithm.
-        optimizer: only `clip_tensor_average_norm` is used here.
-        template: a batch of the shapes and types to come; a field None takes no part in the loss.
-        scale: factor on the gradient of the mean loss: the effective batch, where a paper sums.
+        network: the network of the algorithm.
+        loss: the loss of the algorithm.
+        settings: the settings of the algorithm.
+        optimizer: settings, of which only `clip_tensor_average_norm` is used here.
+        template: a batch of the shapes and types to come; the loss does not use a field that is None.
+        scale: factor on the gradient of the mean loss: the effective batch, if a paper sums gradients.
         context: fields of LossContext that the loss reads beside `anneal`.
 
     Attributes:
-        trace_count: times that the function was traced: 1 for ever.
+        trace_count: how often the function was traced: always 1.
         batch_size: data-points per gradient.
     """
 
@@ -151,15 +151,15 @@ class Learner:
 
         Args:
             parameters: <float32>[N].
-            batch: of the template's shapes.
+            batch: a batch with the template's shapes.
             context: what the loss may read: host arrays or tensors.
 
         Returns:
-            <float32>[N], read-only; the loss's metrics with `gradient_norm`, the global norm before clipping; and
-            <float32>[M] new priorities, None where the loss has none.
+            <float32>[N] gradient, read-only; the loss's metrics with `gradient_norm`, the global norm before clipping;
+            and <float32>[M] new priorities, None if the loss has none.
 
         Raises:
-            UsageError: the batch has another size.
+            UsageError: the batch has another size than the template.
             ValueError: its arrays, or the vectors, have other shapes or types.
         """
         if batch.action.shape != self._template.action.shape:
@@ -174,7 +174,7 @@ class Learner:
         for name, array, known in zip(self._fields, arrays, self._shapes, strict=True):
             if (array.shape, array.dtype) != known:
                 raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {known[1]}{list(known[0])}")
-        anneal = tf.constant(np.array(context.anneal, np.float32))  # TensorFlow keeps Python's numbers for ever
+        anneal = tf.constant(np.array(context.anneal, np.float32))  # TensorFlow would keep a Python number forever
         read_by_loss = [as_device_vector(context.target) if name == "target" else context.key for name in self.context]
         tensors = [*map(tf.convert_to_tensor, read_by_loss), *(x for array in arrays for x in tensors_of(array))]
         gradient, metrics, *priorities = self._graph(as_device_vector(parameters), anneal, *tensors)
@@ -203,21 +203,21 @@ class Learner:
 
 
 def padded(array: np.ndarray, rows: int) -> np.ndarray:
-    """`array` [b, ...] with rows of zeros up to so many."""
+    """`array` [b, ...] padded with rows of zeros to [rows, ...]."""
     if len(array) == rows:
         return array
     return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])
 
 
 class Preparation:
-    """What a network prepares from a vector, compiled once, and kept for as long as the vector is.
+    """The compiled `network.prepare`, whose result for a vector is kept for as long as the vector exists.
 
     A tensor from `as_device_vector` is prepared once; a NumPy vector may change in place, so it is prepared at every
-    call. Several threads may call it at once, with versions of their own.
+    call. Several threads may call it at once, also with different versions.
 
     Attributes:
-        trace_count: times that the function was traced: 1 for ever.
-        specs: of what it returns.
+        trace_count: how often the function was traced: always 1.
+        specs: specs of what it returns.
     """
 
     def __init__(self, network: Network) -> None:
@@ -250,17 +250,17 @@ class Policy:
     """Inference for any number of observations; several threads may call it at once.
 
     A batch is padded to the next of `batch_sizes`; a larger one is cut into pieces of the largest. What the
-    network prepares from a version is kept as long as its vector. Another padded size can change a row's last bits, and
-    on some processors another place, so a schedule that promises equal bits gives one size, and each row its place.
+    network prepares from a version is kept as long as its vector. A row's last bits can depend on the padded size and,
+    on some processors, on its place, so a schedule that promises equal bits gives one size, and each row its place.
 
     Args:
-        network: policy and value, or values of actions.
-        observation_shape: of one observation.
-        observation_dtype: of one.
-        batch_sizes: padded sizes, all traced at once here.
+        network: gives policy and value, or values of actions.
+        observation_shape: shape of one observation.
+        observation_dtype: type of one observation.
+        batch_sizes: padded sizes, all of which are traced here.
 
     Attributes:
-        trace_count: times that a function was traced: constant after construction.
+        trace_count: how often functions were traced: constant after construction.
     """
 
     def __init__(

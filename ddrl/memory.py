@@ -17,7 +17,7 @@ from ddrl.sampling.pool import slots_of
 
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
-    """Bytes of a worker's full replay and of what is acted beside it; 0 if the algorithm has no replay.
+    """Bytes of a worker's full replay and of its steps that are not in it yet; 0 if the algorithm has no replay.
 
     With Ape-X they are those of a full replay shard and of the batches that it sends.
     """

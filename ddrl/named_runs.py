@@ -15,7 +15,7 @@ BEST = "best"
 
 
 def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | None]:
-    """The directory of a run, and the file of the checkpoint that was named; None: the newest.
+    """The directory of a run, and the file of the checkpoint that was named, or None for the newest one.
 
     Args:
         named: a run's directory, its directory of checkpoints, or one of the files there.
@@ -41,10 +41,10 @@ def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | N
 
 
 def run_and_checkpoint_in_one(named: str) -> tuple[Path, Path | None]:
-    """As `run_and_checkpoint`, of one word.
+    """As `run_and_checkpoint`, from one word.
 
     Args:
-        named: RUN, or RUN:CHECKPOINT. A path that is there is RUN, whatever colons it has.
+        named: RUN, or RUN:CHECKPOINT. A path that exists is RUN, even if it has colons.
 
     Raises:
         UsageError: as `run_and_checkpoint`.
@@ -56,7 +56,7 @@ def run_and_checkpoint_in_one(named: str) -> tuple[Path, Path | None]:
 
 
 def go_on(run_dir: str | Path) -> str:
-    """What to do to go on with a run: with a checkpoint from there, else from its beginning."""
+    """A text with the command that continues a run from its checkpoint or, without one, starts it again."""
     where = shlex.quote(str(run_dir))
     try:
         begun = bool(list_checkpoints(run_dir)) or not Path(run_dir).is_dir()
@@ -68,7 +68,7 @@ def go_on(run_dir: str | Path) -> str:
 
 
 def _above(path: Path) -> Path:
-    """The directory that a path is in, as short as the path itself where that says it."""
+    """The directory that a path is in: a relative path if the path names that directory, else an absolute one."""
     return path.parent if path.parent.name or path.is_absolute() else path.absolute().parent
 
 

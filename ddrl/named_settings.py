@@ -17,7 +17,7 @@ from ddrl.config_files import yaml_text
 from ddrl.errors import UsageError
 
 ALGORITHM = "algorithm"
-OWN = ("run-dir",)  # of each run, whatever else it shares with others
+OWN = ("run-dir",)  # settings in which runs always differ
 
 
 class Difference(NamedTuple):
@@ -28,10 +28,10 @@ class Difference(NamedTuple):
 
 
 def with_settings(config: TrainConfig, names: Mapping[str, Any]) -> TrainConfig:
-    """`config` with other values of settings that are named as on the command line, in snake case.
+    """`config` with new values of settings that are named as on the command line, in snake case.
 
     Raises:
-        UsageError: there is no such setting, a value has another type, or the settings cannot be.
+        UsageError: there is no such setting, a value has another type, or the settings are refused.
     """
     changes: dict[str, dict[str, Any]] = {}
     for name, (place, value) in typed(config, names).items():
@@ -61,7 +61,7 @@ def typed(config: TrainConfig, names: Mapping[str, Any]) -> dict[str, tuple[str,
 
 
 def plain(value: Any, hint: Any) -> Any:
-    """A number of NumPy, a path or a whole float such as 1e6 as the type that a setting has."""
+    """A value from Python as a setting has it: NumPy's numbers, paths, and whole floats such as 1e6 are converted."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -71,7 +71,7 @@ def plain(value: Any, hint: Any) -> Any:
 
 
 def by_group(config: TrainConfig) -> dict[str, dict[str, Any]]:
-    """Group -> names -> values."""
+    """Group -> name, with hyphens -> value, for all settings."""
     return {
         group.name: {flag(field.name)[2:]: getattr(getattr(config, group.name), field.name) for field in fields}
         for group in dataclasses.fields(config)
@@ -80,13 +80,13 @@ def by_group(config: TrainConfig) -> dict[str, dict[str, Any]]:
 
 
 def by_name(config: TrainConfig) -> dict[str, Any]:
-    """Names -> values, the algorithm's own name first."""
+    """Name, with hyphens -> value, for all settings; first comes the name of the algorithm."""
     values = {name: value for group in by_group(config).values() for name, value in group.items()}
     return {ALGORITHM: config.title} | values
 
 
 def differences(configs: Sequence[TrainConfig]) -> list[Difference]:
-    """The settings that are not the same in all runs, but for where they are."""
+    """The settings that are not the same in all runs, except for the run directory."""
     named = [by_name(config) for config in configs]
     names = dict.fromkeys(name for values in named for name in values if name not in OWN)
     found = [Difference(name, tuple(values.get(name) for values in named)) for name in names]
@@ -98,8 +98,8 @@ def as_yaml(config: TrainConfig, algorithm: str, preset: str, heading: Sequence[
 
     Args:
         algorithm, preset: as on the command line.
-        heading: lines of comment above all.
-        run_dir: the directory, too.
+        heading: lines of a comment at the top.
+        run_dir: include the run directory.
     """
     first: dict[str, Any] = {ALGORITHM: algorithm, "preset": preset}
     if config.run.plugins:

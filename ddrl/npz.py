@@ -28,7 +28,8 @@ def decode_arrays(data: bytes) -> dict[str, np.ndarray]:
     """Inverse of `encode_arrays`.
 
     Raises:
-        ValueError: `data` is damaged, is no such npz, or holds Python objects; found out before memory is taken.
+        ValueError: `data` is damaged, is no such npz, or holds Python objects; this is checked before an array is
+            allocated.
     """
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -46,7 +47,7 @@ def decode_arrays(data: bytes) -> dict[str, np.ndarray]:
 
 
 def _decode_array(data: bytes) -> np.ndarray:
-    """What `write_array` wrote."""
+    """The array that `write_array` wrote."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]

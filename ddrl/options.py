@@ -69,8 +69,8 @@ class TrainArguments:
 
     @property
     def trains_more(self) -> bool:
-        """A resume gives --minutes, and so wants them even where a run lacks its final evaluation alone. The same
-        command again, which may be one that resumes or starts, asks for no further ones."""
+        """Whether a resume trains further even if the run lacks only its final evaluation: it does if --minutes is
+        given. With --resume-or-start it does not, since the command may be the one that started the run."""
         return "minutes" in self.given and bool(self.resume) and not self.resume_or_start
 
 
@@ -84,13 +84,13 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     """The arguments of `ddrl train`. Help ends the process, as usual for command lines.
 
     Args:
-        argv: without the command.
-        machine: where it is read.
-        prog: the command, of which these are the options that it passes on.
-        own: names of its other options, which may be meant by one that is mistyped.
+        argv: the words after the command.
+        machine: the machine on which they are read.
+        prog: the command that has these options, such as `ddrl submit train`, which passes them on.
+        own: names of the command's other options, one of which a mistyped name may mean.
 
     Raises:
-        UsageError: for settings that cannot be.
+        UsageError: the settings are refused.
     """
     new, argv = take_plugins(argv, prog)
     peek = Parser(prog=prog)
@@ -125,16 +125,16 @@ def settings_of(
     """The arguments of `ddrl train` from Python: as `parse`, with settings by their names in snake case.
 
     Args:
-        algorithm: None: that of the run to resume, or else ba3c.
-        preset: None: default.
-        machine: where it is read.
+        algorithm: name of the algorithm (None: that of the run to resume, or else ba3c).
+        preset: name of the preset (None: default).
+        machine: the machine on which they are read.
         resume, resume_or_start: as in TrainArguments.
-        plugin: one, or several.
-        config: file of settings, which win over the preset, and `names` over them.
+        plugin: one plugin, or several.
+        config: file of settings, which override the preset and are overridden by `names`.
         names: settings, such as learning_rate=1e-3.
 
     Raises:
-        UsageError: for settings that cannot be, in the line of the command line.
+        UsageError: the settings are refused, with the message of the command line.
     """
     file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
     new = [*plugin_modules.load_named(file.texts("plugin")), *plugin_modules.load_named(plugin)]
@@ -142,14 +142,14 @@ def settings_of(
     before: str | None = plain(resume, str)
     game, run_dir = names.get("game"), plain(names.get("run_dir"), str)
     texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
-    for name, text in texts.items():  # which are needed before the others are looked at
+    for name, text in texts.items():  # these are needed before the other settings are checked
         if text is not None and not isinstance(text, str):
             raise UsageError(f"{name} is {text!r:.80}, which is not a str")
     run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
     plugin_modules.refuse_changed(start.config.run.plugins)  # with those of a run that is gone on with
-    # With the file as on a command line, since it may hold together with the others only.
+    # The file is read together with the names, as on a command line: alone, its settings may contradict the preset.
     arguments = _read(_words(start, names), file, start, TRAIN) if config else start
     settings = with_settings(arguments.config, names)
     if start.resume:
@@ -177,7 +177,7 @@ def _start(
     file: config_files.ConfigFile,
     new: Sequence[str],
 ) -> TrainArguments:
-    """What the other options change: the settings of a preset, or of the run to go on with; with plugins that came."""
+    """The arguments that the other options change: those of a preset, or of the run to resume, with new plugins."""
     if resume is not None and preset is not None:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
     resume = _begun(run_dir, resume) if resume_or_start else resume
@@ -197,8 +197,8 @@ def _start(
 
 
 def _gone_on(start: TrainArguments, arguments: TrainArguments) -> TrainArguments:
-    """The arguments; of a resumed run with schedules that go on where they were, and the --init-from that it began
-    with.
+    """The arguments. Those of a resumed run have schedules that go on where they were, and the --init-from with which
+    it began.
 
     Raises:
         UsageError: a resume names another --init-from.
@@ -217,7 +217,7 @@ def _gone_on(start: TrainArguments, arguments: TrainArguments) -> TrainArguments
 
 
 def _fitting(arguments: TrainArguments) -> TrainArguments:
-    """The arguments; with a network that fits the game, where nobody named one."""
+    """The arguments, with a network that fits the game if no network was given."""
     if arguments.resume or "network" in arguments.given:
         return arguments
     config, note = with_fitting_network(arguments.config)
@@ -227,7 +227,7 @@ def _fitting(arguments: TrainArguments) -> TrainArguments:
 def _read(
     argv: Sequence[str], file: config_files.ConfigFile, default: TrainArguments, prog: str, own: Collection[str] = ()
 ) -> TrainArguments:
-    """The arguments of a command line and of its file, whose settings stand before those of the command line."""
+    """The arguments of a command line and of its file, whose settings are overridden by those of the command line."""
     options = list(command_line.options_of(TrainArguments, default))
     given = command_line.given(argv, options)
     words = file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
@@ -246,7 +246,7 @@ def _read(
 
 
 def _resumed(run: str) -> TrainConfig:
-    """The settings of a run that is gone on with."""
+    """The settings of a run that is resumed."""
     loaded, is_sealed = rundir.read_config(Path(run) / rundir.CONFIG)
     if not is_sealed:
         warn(
@@ -264,7 +264,7 @@ def _algorithm_of(file: config_files.ConfigFile) -> str | None:
 
 
 def _other_algorithms(name: str, algorithm: str) -> str:
-    """Which algorithms have an option of this name, that the chosen one has not."""
+    """The end of a refusal that says which algorithms have an option that the chosen one lacks; empty if none has."""
     field = name.replace("-", "_")
     having = [
         title
@@ -275,8 +275,8 @@ def _other_algorithms(name: str, algorithm: str) -> str:
 
 
 def _algorithm(words: Sequence[str]) -> str | None:
-    """The algorithm that a command line names: a word of that name which is no option's value."""
-    values = ("--network", "--protocol", "--init-from")  # whose values bear names of algorithms, too
+    """The algorithm that a command line names: a word of that name which is not the value of an option."""
+    values = ("--network", "--protocol", "--init-from")  # options whose values may be names of algorithms, too
     pairs = zip(["", *words], words)
     named = next((word for before, word in pairs if word in algorithms.names() and before not in values), None)
     if named is None and words and not words[0].startswith("-"):
@@ -285,12 +285,12 @@ def _algorithm(words: Sequence[str]) -> str | None:
 
 
 def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
-    """A resumed run keeps its algorithm.
+    """Checks that a resumed run keeps its algorithm.
 
     Args:
-        named: on the command line; None: none.
-        config: of the run.
-        run: its directory, for the error.
+        named: the algorithm on the command line (None: none is there).
+        config: settings of the run.
+        run: directory of the run, for the error.
 
     Raises:
         UsageError: the command line names another one.
@@ -302,7 +302,7 @@ def check_algorithm(named: str | None, config: TrainConfig, run: str) -> None:
 
 
 def _begun(run_dir: str | None, resume: str | None) -> str | None:
-    """The directory that --resume-or-start goes on with, if a run has begun there."""
+    """The directory of the run that --resume-or-start resumes; None if no run has begun there."""
     if run_dir is None or resume is not None:
         raise UsageError("--resume-or-start needs --run-dir, without --resume")
     path = Path(run_dir)
@@ -316,8 +316,8 @@ class Wanted(typing.NamedTuple):
 
     Attributes:
         config: all settings.
-        resume: the run directory to go on with, or None for a new run.
-        trains_more: it is to be trained further even where it lacks its final evaluation alone.
+        resume: the directory of the run to resume; None for a new run.
+        trains_more: train further even if the run lacks only its final evaluation.
     """
 
     config: TrainConfig
@@ -326,15 +326,15 @@ class Wanted(typing.NamedTuple):
 
 
 def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> Wanted:
-    """What a command line wants; its game, and the checkpoint to go on with, are there.
+    """What a command line asks for, after a check that its game and the checkpoint to resume from exist.
 
     Args:
-        argv: without the command.
-        machine: where it is read.
-        with_game: the game and its replay are looked at, too.
+        argv: the words after the command.
+        machine: the machine on which they are read.
+        with_game: check the game and its replay, too.
 
     Raises:
-        UsageError: for settings that cannot be, a game or a checkpoint that is not there.
+        UsageError: the settings are refused, or the game or checkpoint does not exist.
     """
     return ready(parse(argv, machine), machine, with_game)
 
@@ -347,13 +347,13 @@ def warn(text: str) -> None:
 def ready(
     arguments: TrainArguments, machine: Machine, with_game: bool = True, tell: Callable[[str], None] = warn
 ) -> Wanted:
-    """As `checked`, of arguments that were read.
+    """As `checked`, for arguments that were read before.
 
     Args:
-        arguments: of `parse` or `settings_of`.
-        machine: where they were read.
-        with_game: the game and its replay are looked at, too, and the user is told what was chosen.
-        tell: takes what the user is to know.
+        arguments: from `parse` or `settings_of`.
+        machine: the machine on which they were read.
+        with_game: check the game and its replay, too, and tell the user what was chosen.
+        tell: called with each text for the user.
 
     Raises:
         UsageError: as `checked`.

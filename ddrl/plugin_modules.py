@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "ddrl.plugins"
-"""Of entry points."""
+"""The group of plugins' entry points."""
 
 _loaded: dict[str, str] = {}  # plugin, as it is recorded -> its module
 _contents: dict[str, str] = {}  # the same -> SHA-256 of the module's file when it was imported
@@ -42,12 +42,12 @@ def module_of(plugin: str) -> str:
 
 
 def loaded() -> tuple[str, ...]:
-    """The plugins of this process, for those that it starts."""
+    """The plugins that this process has loaded, to be passed to processes that it starts."""
     return tuple(_loaded)
 
 
 def digest() -> str:
-    """Of the files of this process' plugins: where they differ, ranks are not of one run."""
+    """SHA-256 of the files of this process' plugins, which must be the same in all ranks of a run."""
     whole = hashlib.sha256()
     for module in sorted(set(_loaded.values())):
         file = getattr(sys.modules.get(module), "__file__", None)
@@ -56,14 +56,16 @@ def digest() -> str:
 
 
 def load(plugins: Iterable[str]) -> None:
-    """Imports plugins that this process has not imported yet. A file that is gone may have been imported from another
-    place: a run's plugin that has moved is named anew with --plugin.
+    """Imports plugins that this process has not imported yet.
+
+    A file that is gone is passed over if a module of its name was imported from another place: a run's plugin that has
+    moved is named again with --plugin.
 
     Args:
         plugins: as `recorded` gives them.
 
     Raises:
-        UsageError: one cannot be imported, or registers nothing, or a name that is taken.
+        UsageError: one cannot be imported, registers nothing, or registers a name that is taken.
     """
     for plugin in plugins:
         moved = _is_file(plugin) and not os.path.exists(plugin) and module_of(plugin) in _loaded.values()
@@ -85,11 +87,13 @@ def load_named(named: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
 
 
 def refuse_changed(plugins: Iterable[str]) -> None:
-    """A process that goes on, such as that of a notebook, keeps what it imported, while those that it starts import a
-    plugin's file as it is now: presets would be of one version, and losses of another.
+    """Refuses plugins whose files have changed since this process imported them.
+
+    A lasting process, such as that of a notebook, keeps what it imported, while those that it starts import a plugin's
+    file as it is now: presets would be from one version of the file, and losses from another.
 
     Args:
-        plugins: of a run, as `recorded` gives them.
+        plugins: the plugins of a run, as `recorded` gives them.
 
     Raises:
         UsageError: the file of one has changed since this process imported it.
@@ -104,7 +108,7 @@ def refuse_changed(plugins: Iterable[str]) -> None:
 
 
 def _content(module: str) -> str:
-    """SHA-256 of a module's file; empty where it has none, or none that can be read."""
+    """SHA-256 of a module's file; empty if it has no file that can be read."""
     file = getattr(sys.modules.get(module), "__file__", None)
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
@@ -114,7 +118,7 @@ def _content(module: str) -> str:
 
 def installed() -> list[EntryPoint]:
     """The entry points of installed packages, by name; nothing of them is imported."""
-    from importlib.metadata import entry_points  # which takes a tenth of what a page of help may
+    from importlib.metadata import entry_points  # slow: a tenth of the time that a page of help may take
 
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
 
@@ -130,7 +134,7 @@ def _load(plugin: str) -> str:
         _forget(before)
         raise UsageError(f"plugin {plugin} cannot be imported: {in_one_line(error)}{_place(error, plugin)}") from error
     if _registered() == before and not any(registry.of_module(module) for registry in REGISTRIES):
-        if _is_file(plugin):  # which may be mended and loaded again in this process
+        if _is_file(plugin):  # it may be mended and loaded again in this process
             sys.modules.pop(module, None)
         raise UsageError(
             f"plugin {plugin} registers nothing: have it call ddrl.register_algorithm, register_network, "
@@ -144,7 +148,7 @@ def _registered() -> set[tuple[int, str]]:
 
 
 def _forget(before: set[tuple[int, str]]) -> None:
-    """What a plugin registered before it failed: it may be mended and loaded again in this process."""
+    """Removes what a plugin registered before it failed: it may be mended and loaded again in this process."""
     for number, name in _registered() - before:
         REGISTRIES[number].remove(name)
 
@@ -204,10 +208,10 @@ def _import_named(plugin: str) -> str:
 
 
 def import_named_module(name: str) -> ModuleType:
-    """A module of Python's path.
+    """Imports a module of Python's path.
 
     Raises:
-        UsageError: there is none of that name; what it raises itself stays as it is.
+        UsageError: there is no module of that name. What the module itself raises stays as it is.
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"{name:.80} is not a module; give its name as `import` takes it, or a file that ends in .py")
@@ -229,7 +233,7 @@ def package_of(entry: EntryPoint) -> str:
 
 
 def _place(error: BaseException, plugin: str) -> str:
-    """The last line of the plugin's own file on the way to where it was raised; a SyntaxError says so itself."""
+    """' (FILE, line N)': the last line of the plugin's own file in a traceback; a SyntaxError itself names its line."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SyntaxError) or not frames:
         return ""

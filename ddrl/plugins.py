@@ -16,7 +16,7 @@ from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 
 OWN = "ddrl"
-"""Where what the system itself registers is from."""
+"""The package from which the system itself registers things."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
 MAIN = "__main__"
 
@@ -36,12 +36,12 @@ class Origin(NamedTuple):
 
 
 class Registry(Generic[Value]):
-    """What there is of one kind, by name.
+    """All registered values of one kind, by name.
 
     Attributes:
-        kind: in errors.
-        values: by name; whoever holds this sees what comes later, too.
-        check: refuses a value with a UsageError; whoever uses the values sets it.
+        kind: name of the kind, for errors.
+        values: a view of the values by name, which also shows those that are registered later.
+        check: called with name and value; refuses a value with a UsageError. The module that uses the values sets it.
     """
 
     def __init__(self, kind: str) -> None:
@@ -52,11 +52,13 @@ class Registry(Generic[Value]):
         self.check: Callable[[str, Any], None] = lambda name, value: None
 
     def add(self, name: str, value: Value) -> None:
-        """Registers a value; a program or notebook (`__main__`) may replace what it registered itself, and so may the
-        plugin that the program's own file is.
+        """Registers a value.
+
+        A program or notebook (`__main__`) may replace what it registered itself, and so may the program's own file when
+        it is imported as a plugin.
 
         Raises:
-            UsageError: for a name that is taken or cannot be one, or a value that is refused.
+            UsageError: the name is taken or invalid, or the value is refused.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise UsageError(f"{self.kind} {name!r:.80}: a name may have only letters, digits, and _ . / -")
@@ -80,29 +82,29 @@ class Registry(Generic[Value]):
         return self._values[name]
 
     def names(self) -> list[str]:
-        """In the order in which they were registered."""
+        """All names, in the order in which they were registered."""
         return list(self._values)
 
     def origin(self, name: str) -> Origin:
-        """Where it is from."""
+        """The module that registered a name."""
         return self._origins[name]
 
     def of_module(self, module: str) -> list[str]:
-        """Names that a module or, of a package, its modules have registered."""
+        """Names that a module has registered, or the modules of a package."""
         return [name for name, origin in self._origins.items() if f"{origin.module}.".startswith(f"{module}.")]
 
     def remove(self, name: str) -> None:
-        """Forgets it."""
+        """Removes a name with its value."""
         del self._values[name], self._origins[name]
 
 
 algorithms: Registry[Any] = Registry("algorithm")
-"""`ddrl.algorithms.Algorithm`, by the name of their settings."""
+"""Each a `ddrl.algorithms.Algorithm`, by the name in its settings."""
 networks: Registry[Callable[..., Any]] = Registry("network")
 environments: Registry[Callable[..., Any]] = Registry("environment")
 wrappers: Registry[Callable[..., Any]] = Registry("wrapper")
 exchanges: Registry[Any] = Registry("exchange")
-"""`ddrl.exchange.kind.Exchange`, by their names."""
+"""Each a `ddrl.exchange.kind.Exchange`, by its name."""
 loggers: Registry[Callable[..., Any]] = Registry("logger")
 callbacks: Registry[Callable[..., Any]] = Registry("callback")
 REGISTRIES: tuple[Registry[Any], ...] = (
@@ -152,7 +154,7 @@ def register_wrapper(name: str, wrap: Callable[..., Any]) -> None:
     """Makes a wrapper of environments known.
 
     Args:
-        name: by which it is asked for.
+        name: the name by which users ask for it.
         wrap: takes a `gymnasium.Env` and returns one.
 
     Raises:
@@ -174,8 +176,8 @@ def register_logger(name: str, make: Callable[..., Any]) -> None:
     """Makes a logger known.
 
     Args:
-        name: by which it is asked for.
-        make: makes it for a run.
+        name: the name by which users ask for it.
+        make: RunContext -> the logger of that run, a `ddrl.Callback`.
 
     Raises:
         UsageError: as `Registry.add`.
@@ -187,8 +189,8 @@ def register_callback(name: str, make: Callable[..., Any]) -> None:
     """Makes a callback known.
 
     Args:
-        name: by which it is asked for.
-        make: makes it for a run.
+        name: the name by which users ask for it.
+        make: RunContext -> the `ddrl.Callback` of that run.
 
     Raises:
         UsageError: as `Registry.add`.
@@ -197,7 +199,7 @@ def register_callback(name: str, make: Callable[..., Any]) -> None:
 
 
 def same_file(one: str | None, other: str) -> bool:
-    """Whether two paths lead to one file that is there; None leads to none."""
+    """Whether two paths lead to the same existing file; None leads to none."""
     return one is not None and os.path.exists(one) and os.path.samefile(one, other)
 
 
@@ -208,7 +210,7 @@ def _may_replace(before: Origin, origin: Origin) -> bool:
 
 
 def _caller() -> Origin:
-    """The module that called a function of this one."""
+    """The module that called a function of this module."""
     frame: Any = sys._getframe(1)  # noqa: SLF001  # the one way to see who calls
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""The outermost layer of every program: system errors become one line, and a lost standard output is dealt with.
+"""The outermost layer of every program, which turns system errors into one line and handles a lost standard output.
 
 `run` wraps the main function of everything that is started as a process: the command line, ranks, their children.
 """
@@ -18,8 +18,8 @@ from typing import Any
 
 from ddrl.errors import UsageError
 
-REFUSED = 2  # exit status: the user can mend it
-CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+REFUSED = 2  # exit status for what the user can mend
+CLOSED_PIPE = 141  # exit status that a shell reports of a program which SIGPIPE ended
 OUTPUT = "standard output"
 SYSTEM_ERRORS = (OSError, MemoryError, UnicodeError, RecursionError)
 _SPACE = "free space there, or name another place"
@@ -58,7 +58,7 @@ def say(message: str) -> int:
 def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, needs_output: bool = True) -> int:
     """Runs a program and returns its exit status. Exceptions that are bugs of the program itself are raised.
 
-    From here on the program makes no file that everybody may write, whatever the umask was.
+    From then on the program makes no file that everybody may write, whatever the umask was.
 
     Args:
         main: returns the exit status; None means 0.
@@ -77,7 +77,7 @@ def run(main: Callable[[], int | None], refuse: Callable[[str], int] = say, need
             return refuse(str(error))
         except SYSTEM_ERRORS as error:
             if isinstance(error, OutputLost) and error.errno == errno.EPIPE:
-                return CLOSED_PIPE  # whoever read it, such as head, has seen enough
+                return CLOSED_PIPE  # the program that read it, such as head, has seen enough
             if sys.flags.dev_mode:
                 traceback.print_exc()
             return refuse(reason(error))
@@ -98,14 +98,14 @@ def python_command(module: str, version: tuple[int, int] = sys.version_info[:2])
 
 
 def outlast_output() -> None:
-    """From here on the program continues even if its standard output can no longer be written."""
+    """Lets the program continue from now on even if its standard output can no longer be written."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, _Stream):
         raw.needed = False
 
 
 def reason(error: BaseException) -> str:
-    """What the system refused, of which path, and what to do, in one line."""
+    """One line for a system error: the path, what the system refused, and what to do."""
     if isinstance(error, MemoryError):
         return f"not enough memory{_detail(error)}: close other programs, or ask for less"
     if not isinstance(error, OSError):
@@ -120,7 +120,7 @@ def reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Adds the path to errors of reading and writing an open file, which do not say which file it is."""
+    """Context manager that adds the path to errors of reading and writing an open file, which do not name the file."""
     try:
         yield
     except OSError as error:
@@ -139,7 +139,7 @@ def _detail(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised, for errors that bear no path: the innermost line of this project."""
+    """Where an error without a path was raised: the innermost line of this project."""
     here = os.path.dirname(__file__) + os.sep
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     frames = [frame for frame in frames if frame.filename.startswith(here)] or frames
@@ -174,7 +174,7 @@ class _Stream(io.FileIO):
 
 @contextlib.contextmanager
 def _standard_streams(needs_output: bool) -> Iterator[None]:
-    """Makes standard output and error fail at most once, and escape characters that their encoding lacks."""
+    """Context manager in which standard output and error fail at most once, and escape what their encoding lacks."""
     _open_missing()
     replaced = {}
     if sys.stderr is sys.__stderr__:
@@ -197,9 +197,9 @@ def _text(before: io.TextIOWrapper | None, raw: _Stream) -> io.TextIOWrapper:
 
 
 def _open_missing() -> None:
-    """Opens those of the descriptors 0 to 2 that are closed: else what is printed could land in a file opened later."""
+    """Opens those of the descriptors 0 to 2 that are closed, so that no output lands in a file that is opened later."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number: this one

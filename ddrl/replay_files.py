@@ -14,24 +14,24 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.errors import UsageError
 from ddrl.replay import storage
 
-WORKER_KEY = "replay"  # of a worker's state: the manifest of its replay
-_SHARD_KEY = re.compile(r"shard(\d+)")  # of the learner's state: those of the replay shards
+WORKER_KEY = "replay"  # key in a worker's state, for the manifest of its replay
+_SHARD_KEY = re.compile(r"shard(\d+)")  # keys in the learner's state, for the manifests of the replay shards
 READERS = 4  # files that are read at once
 
 
 def worker_directory(run_dir: Path, worker: int) -> Path:
-    """Of a worker's replay."""
+    """The directory of a worker's replay."""
     return run_dir / "replay" / f"worker-{worker}"
 
 
 def shard_directory(run_dir: Path, shard: int) -> Path:
-    """Of a replay shard."""
+    """The directory of a replay shard."""
     return run_dir / "replay" / f"shard-{shard}"
 
 
 def names_on_disk(run_dir: Path, directory: Path) -> set[str] | None:
-    """The names of the files in a replay's directory that checkpoints on disk name; None where a checkpoint cannot be
-    read, so that it is not known what it names."""
+    """The names of the files in a replay's directory that checkpoints on disk name; None if a checkpoint cannot be
+    read, since the files that it names are then unknown."""
     names: set[str] = set()
     for path in checkpoints.list_checkpoints(run_dir):
         try:
@@ -45,10 +45,10 @@ def names_on_disk(run_dir: Path, directory: Path) -> set[str] | None:
 
 
 def check_replays(run_dir: Path, checkpoint: Checkpoint) -> None:
-    """Reads all files of the replays that a checkpoint names.
+    """Checks all files of the replays that a checkpoint names.
 
     Raises:
-        UsageError: one is missing or damaged.
+        UsageError: a file is missing or damaged.
     """
     files = [
         (directory, entry)
@@ -61,7 +61,7 @@ def check_replays(run_dir: Path, checkpoint: Checkpoint) -> None:
 
 
 def replays_of(run_dir: Path, checkpoint: Checkpoint) -> Iterator[tuple[Path, np.ndarray]]:
-    """Directory and manifest of each replay."""
+    """Yields directory and manifest of each replay that a checkpoint names."""
     for worker, state in checkpoint.worker_states.items():
         for key, array in state.items():
             if key == WORKER_KEY:

@@ -22,7 +22,7 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 
-# A checkpoint fits no other network, game or optimizer.
+# A checkpoint fits only its own network, game and optimizer.
 FIXED = (
     ("environment", "game"),
     ("environment", "wrappers"),
@@ -35,14 +35,14 @@ FIXED = (
     ("network", "critic_layers"),
     ("optimizer", "optimizer"),
 )
-# Nor does a saved replay.
+# A saved replay fits only these settings, too.
 FIXED_REPLAY = (
     ("algorithm", "n_step"),
     ("replay", "replay_capacity"),
     ("replay", "priority_exponent"),
     ("sampling", "simulators"),
 )
-# Simulators of actors may come and go.
+# A saved replay of shards fits any number of simulators, which actors may change.
 FIXED_SHARDS = (
     *FIXED_REPLAY[:-1],
     ("apex", "replay_shards"),
@@ -61,14 +61,14 @@ FREE = {
     "sampling": ("simulator_threads",),
     "apex": ("segments_in_flight", "prefetch"),
 }  # fmt: skip
-AGENT = ("environment", "network")  # groups that an evaluation depends on
+AGENT = ("environment", "network")  # groups of settings on which an evaluation depends
 
 
 def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
-    """A resumed run keeps what its checkpoint depends on.
+    """Checks that a resumed run keeps the settings on which its checkpoint depends.
 
     Raises:
-        UsageError: for a setting that would not fit.
+        UsageError: a setting does not fit the checkpoint.
     """
     if bool(now.apex.actors) != bool(before.apex.actors):
         checks.refuse(now.apex, "actors", f"the run to resume has {before.apex.actors}; its replay cannot move")
@@ -84,8 +84,11 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
 
 
 def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
-    """`now` with schedules over agent steps that go on where they are: updates so far stood for other agent steps where
-    batch, epochs or workers are new, so what is left is stretched with these."""
+    """`now` with schedules over agent steps that go on where they are.
+
+    If batch, epochs or workers have changed, an update stands for another number of agent steps than before, so the
+    length of a schedule is stretched in that proportion.
+    """
     old, new = before.agent_steps_per_update, now.agent_steps_per_update
     if not old or not new or old == new:
         return now
@@ -103,13 +106,13 @@ def check_settings(
     """Compares the settings of a run with those that are sealed in its checkpoint.
 
     Args:
-        groups: those to compare, beside the algorithm; None: all.
+        groups: groups of settings to compare, beside the algorithm (None: all).
 
     Returns:
-        what was changed on the command line since the checkpoint, such as '--discount 0.99, now 0.9'; else nothing.
+        What was changed on the command line since the checkpoint, such as '--discount 0.99, now 0.9'; else empty.
 
     Raises:
-        UsageError: the checkpoint is of another algorithm, game or network, or of a run with other settings.
+        UsageError: the checkpoint is that of another algorithm, game or network, or of a run with other settings.
     """
     where = f"{run_dir / rundir.CONFIG}: the checkpoint of update {checkpoint.version}"
     sealed = rundir.config_from_dict(checkpoint.config, f"the checkpoint of update {checkpoint.version}")
@@ -141,14 +144,17 @@ def _fixed(config: TrainConfig) -> tuple[tuple[str, str], ...]:
 
 
 def _family(config: TrainConfig) -> tuple[str, bool]:
-    """Algorithm, and whether others act for it."""
+    """The name of the algorithm, and whether it has the actors of Ape-X."""
     return config.algorithm.name, bool(config.apex.actors)
 
 
 def _differences(
     sealed: TrainConfig, now: TrainConfig, groups: tuple[str, ...] | None
 ) -> Iterator[tuple[str, str, str]]:
-    """Group, name and what differs, of settings that are not FREE. Both have the same algorithm."""
+    """Yields group, name and both values, as a text, of each setting that differs and is not FREE.
+
+    Both configurations have the same algorithm.
+    """
     for field in dataclasses.fields(TrainConfig):
         group = field.name
         if (groups is not None and group not in groups) or FREE.get(group) == ():

@@ -1,4 +1,4 @@
-"""From what a user types to the name of an Atari ROM, without asking the emulator which ROMs there are."""
+"""Turns what a user types into the name of an Atari ROM, without asking the emulator which ROMs there are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)?
 def rom_name(game: str) -> str:
     """A game's ROM name in snake case: Breakout, ALE/Breakout-v5 and breakout are one game.
 
-    Empty where a game is written as no ROM is, and where a plugin has given that name to an environment, which is meant
-    then.
+    Empty if the text cannot be the name of a ROM, or if a plugin has given that name to an environment, which is then
+    meant.
     """
     match = SPELLING.match(game)
     if match is None or game in plugins.environments.names():

@@ -32,7 +32,7 @@ CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations
 RESULT, STOP, LOCK, STALLED = "result.json", "stop", "lock", "stalled"
 LOGGERS = "loggers.json"
 STALE = (STOP, RESULT, STALLED)
-"""What the ranks of one start leave for whoever waits for them, and must not be there for the next."""
+"""Files that the ranks of one start leave for the process that waits for them, and that must be gone at the next."""
 LEFT_BY_A_START = re.compile(
     r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
     r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|([a-z]+\.json|stop)\.\d+\.tmp|job\.sbatch|slurm-jobs\.tsv|slurm-\d+\.out"
@@ -43,15 +43,17 @@ _EARLIER = re.compile(r"config-(\d+)\.json")
 
 @contextlib.contextmanager
 def locked(path: Path, refusal: str = "") -> Iterator[int]:
-    """Holds a directory; a process that is killed holds nothing any more. mpirun inherits the lock of its run, and so
-    holds it when its launcher was killed.
+    """Context manager that locks a directory and yields the lock's file descriptor.
+
+    The lock of a process that is killed is free again. mpirun inherits the lock of its run, and so still holds it after
+    its launcher was killed.
 
     Args:
-        path: of a run, or of a study.
-        refusal: what is said where another process holds it (empty: that it trains the run).
+        path: directory of a run or a study.
+        refusal: message of the error if another process holds the lock (empty: that it trains the run).
 
     Raises:
-        UsageError: another process holds it, or it cannot be written.
+        UsageError: another process holds the lock, or the directory cannot be written.
     """
     try:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -77,10 +79,13 @@ def config_to_dict(config: TrainConfig) -> dict[str, Any]:
 
 
 def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
-    """The inverse of config_to_dict. A setting that is not there has its default; the run's plugins are loaded first.
+    """The inverse of config_to_dict. A missing setting has its default; the run's plugins are loaded first.
+
+    Args:
+        where: what the data was read from, for errors.
 
     Raises:
-        UsageError: for anything that is no configuration, with `where` it was read; a plugin cannot be loaded.
+        UsageError: the data is no configuration, or a plugin cannot be loaded.
     """
     named = _plugins_of(data)
     plugin_modules.load(named)
@@ -95,7 +100,7 @@ def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
 
 
 def _plugins_of(data: Any) -> list[str]:
-    """Those that a configuration names; what is no list of names is refused when the rest is decoded."""
+    """The plugins that a configuration names; empty for what is no list of names, which is refused later."""
     run = data.get("run") if isinstance(data, dict) and data.get("format") == FORMAT else None
     named = run.get("plugins") if isinstance(run, dict) else None
     return named if isinstance(named, list) and all(isinstance(name, str) for name in named) else []
@@ -123,7 +128,7 @@ def _decode(kind: type, data: Any, where: str, **decoded: Any) -> Any:
 
 
 def decode_value(hint: Any, value: Any, where: str) -> Any:
-    """A value of JSON as a setting of type `hint`. Raises UsageError, with `where` it was read, for another type."""
+    """A JSON value as a setting of type `hint`. Raises UsageError for another type; `where` says what was read."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _decode(hint, value, where)
     origin = typing.get_origin(hint)
@@ -142,7 +147,7 @@ def decode_value(hint: Any, value: Any, where: str) -> Any:
 
 
 def default_run_dir(config: TrainConfig) -> str:
-    """runs/ALGORITHM-GAME-TIME, in local time."""
+    """The run directory if none is named: runs/ALGORITHM-GAME-TIME, in local time."""
     game = config.environment.game.replace("/", "-").lower()
     return os.path.join("runs", f"{config.title}-{game}-{time.strftime('%Y%m%d-%H%M%S')}")
 
@@ -150,10 +155,10 @@ def default_run_dir(config: TrainConfig) -> str:
 def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
     """Makes the run's directory with its config.json; returns its path, and the config that names it.
 
-    One that is there is taken where it holds nothing but what a start leaves that trained nothing.
+    An existing directory is taken if it holds only what a start without training leaves.
 
     Raises:
-        UsageError: when it holds more, is being trained, or cannot be made.
+        UsageError: the directory holds more, is that of a run that is going on, or cannot be made.
     """
     path = Path(config.run.run_dir or default_run_dir(config))
     config = config.changed(run={"run_dir": str(path)})
@@ -165,10 +170,10 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
 
 
 def make_run_dir(path: Path) -> None:
-    """Makes the directory of a new run, or takes one that holds nothing but what a start leaves that trained nothing.
+    """Makes the directory of a new run, or takes an existing one that holds only what a start without training leaves.
 
     Raises:
-        UsageError: it holds more, or cannot be made.
+        UsageError: the directory holds more, or cannot be made.
     """
     _check_name(str(path))
     try:
@@ -203,9 +208,9 @@ def _check_untrained(path: Path) -> None:
 
 
 def untrained(path: Path) -> bool:
-    """Whether directory `path` holds nothing but what a start leaves that trained nothing.
+    """Whether directory `path` holds only what a start without training leaves.
 
-    Raises OSError where it cannot be read.
+    Raises OSError if it cannot be read.
     """
     files = [entry for entry in path.iterdir() if not _is_directory(entry)]
     files += [file for entry in path.iterdir() if _is_directory(entry) for file in entry.iterdir()]
@@ -231,7 +236,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def update_run_dir(path: Path, config: TrainConfig) -> None:
-    """Writes the config of a resumed run. The one before stays beside it, as config-N.json."""
+    """Writes the config of a resumed run if it is a new one; the earlier one stays beside it as config-N.json."""
     before, is_sealed = read_config(path / CONFIG)
     if is_sealed and before == config:
         return
@@ -249,16 +254,16 @@ def load_config(path: str | Path) -> TrainConfig:
     """The configuration of the run in directory `path`.
 
     Raises:
-        UsageError: when it is no run directory, or its config.json cannot be read.
+        UsageError: it is no run directory, or its config.json cannot be read.
     """
     return read_config(Path(path) / CONFIG)[0]
 
 
 def read_config(path: Path) -> tuple[TrainConfig, bool]:
-    """The configuration in a config.json, and whether it bears a checksum: those of earlier versions do not.
+    """The configuration in a config.json, and whether it has a checksum, which those of earlier versions lack.
 
     Raises:
-        UsageError: as `load_config`; it does not match its checksum.
+        UsageError: as `load_config`, or the file does not match its checksum.
     """
     try:
         data, is_sealed = sealed.read_file(read_regular(path))
@@ -278,7 +283,7 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
 
 
 def _why_no_run(path: Path) -> str:
-    """Why a directory without config.json is none of a run."""
+    """Why a path without config.json is no run directory."""
     if path.is_dir():
         return f"holds no {CONFIG}" if any(path.iterdir()) else "is empty"
     if path.is_symlink():
@@ -287,7 +292,7 @@ def _why_no_run(path: Path) -> str:
 
 
 def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
-    """Name and content of each config-N.json of a run that can be read."""
+    """Yields name and content of each config-N.json of a run that can be read."""
     for file in sorted(path.glob("config-*.json")):
         with contextlib.suppress(UsageError):
             yield file.name, read_config(file)[0]
@@ -299,7 +304,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON object's content, without its checksum; None when it is not there or is damaged."""
+    """The object in a JSON file, without its checksum; None if there is no file, or it is damaged."""
     try:
         return sealed.read_file(read_regular(path)).content
     except (OSError, ValueError):
@@ -307,14 +312,18 @@ def read_json(path: Path) -> Any:
 
 
 PART_BYTES = 1 << 22
-"""Of a file of lines, how much is in memory at once."""
+"""How much of a file of lines is in memory at once."""
 
 
 class JsonLines:
-    """Follows a file of JSON lines that another process appends to; `from_end`: without those that are there.
+    """Follows a file of JSON lines that another process appends to.
+
+    Args:
+        path: path of the file, which need not exist yet.
+        from_end: leave out the lines that are there already.
 
     Attributes:
-        damaged: lines that were left out, as they are no JSON objects or do not match their checksum.
+        damaged: number of lines that were left out, as they are no JSON objects or do not match their checksum.
     """
 
     def __init__(self, path: Path, from_end: bool = False):
@@ -326,7 +335,7 @@ class JsonLines:
         return [record for line in self.lines() if (record := self.record(line)) is not None]
 
     def record(self, line: bytes) -> dict[str, Any] | None:
-        """What a line says; None of one that is damaged, which is counted."""
+        """The record in a line; None for a damaged line, which is counted."""
         try:
             return sealed.read_line(line).content
         except ValueError:
@@ -334,7 +343,7 @@ class JsonLines:
             return None
 
     def lines(self) -> Iterator[bytes]:
-        """The whole lines that came since the last call, without their ends; a part of them at a time is in memory."""
+        """Yields the whole lines that came since the last call, without line ends; memory holds PART_BYTES of them."""
         try:
             with open_regular(self._path) as file:
                 while data := _read_at(file, self._offset):
@@ -355,7 +364,7 @@ def _read_at(file: io.FileIO, offset: int) -> bytes:
 
 
 LAUNCHER_PID = "DDRL_LAUNCHER_PID"
-REASON_BYTES = 300  # of the file `stop`, that are read
+REASON_BYTES = 300  # that are read of the file `stop`
 
 
 def stop_requested(path: Path) -> bool:
@@ -364,19 +373,24 @@ def stop_requested(path: Path) -> bool:
 
 
 def ask_to_stop(path: Path, why: str) -> None:
-    """Asks the ranks of a run to checkpoint and end, unless it has its result or somebody has asked before; `why` is a
-    line for its result. Raises OSError where it cannot be written."""
+    """Asks the ranks of a run to checkpoint and end, unless it has its result or was asked before.
+
+    Raises OSError if the file `stop` cannot be written.
+
+    Args:
+        why: the reason, a line for the result of the run.
+    """
     if not (path / RESULT).exists() and not (path / STOP).exists():
         write_whole(path / STOP, f"{why}\n".encode())
 
 
 def stop_reason(path: Path) -> str:
-    """What the file `stop` says in a line; nothing where it is empty, as `touch` makes it, or cannot be read."""
+    """The text of the file `stop` in one line; empty if the file is, as `touch` makes it, or cannot be read."""
     return " ".join(tail(path / STOP, REASON_BYTES).decode(errors="replace").split())
 
 
 def why_lost(path: Path) -> str:
-    """Why a run directory that was locked before cannot be written any more; empty where it can."""
+    """Why a run directory that was locked before can no longer be written; empty if it can."""
     try:
         os.close(os.open(path / LOCK, os.O_RDWR))
     except OSError as error:

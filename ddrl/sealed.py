@@ -1,7 +1,7 @@
-"""JSON that bears a checksum of itself, so that one changed bit is found.
+"""JSON with a checksum of itself, by which a single changed bit is found.
 
-A file ends in the SHA-256 of what is before, a line of a file of lines in a CRC-32. What bears none was written by an
-earlier version, or by hand.
+A file ends in the SHA-256 of what is before it, and a line of a file of lines in a CRC-32. JSON without a checksum was
+written by an earlier version, or by hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class Read(NamedTuple):
 
 
 def file_bytes(content: Mapping[str, Any]) -> bytes:
-    """A whole file; one of no content bears no checksum. Raises ValueError for a number that is not finite."""
+    """The bytes of a whole file, with a checksum unless the content is empty.
+
+    Raises ValueError for a number that is not finite.
+    """
     text = json.dumps(content, indent=2, allow_nan=False)
     if not content:
         return f"{text}\n".encode()
@@ -37,7 +40,7 @@ def file_bytes(content: Mapping[str, Any]) -> bytes:
 
 
 def line_bytes(content: Mapping[str, Any], default: Callable[[Any], Any] | None = None) -> bytes:
-    """A line with its end. Raises ValueError for a number that is not finite."""
+    """The bytes of a line with its checksum and line end. Raises ValueError for a number that is not finite."""
     text = json.dumps(content, default=default, allow_nan=False)
     return f'{text[:-1]}, "{LINE_KEY}": "{zlib.crc32(text.encode()):08x}"}}\n'.encode()
 

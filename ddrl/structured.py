@@ -1,8 +1,8 @@
 """Observations of several fields: structured NumPy arrays on the host, a dict of tensors for networks.
 
-A field has its own type and shape, and an array [B] has one element for each observation; so whoever stores, sends or
-draws observations does not know of fields. The field `action_mask` says which actions are legal. Here are also action
-spaces and types as JSON, for processes that have no environment.
+A field has its own type and shape, and an array [B] has one element for each observation, so that code which stores,
+sends or draws observations need not know about fields. The field `action_mask` says which actions are legal. This
+module also converts action spaces and types to JSON, for processes that have no environment.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ddrl.lazy import tf
 from ddrl.types import ActionSpace, Continuous, Discrete, MultiDiscrete
 
 ACTION_MASK = "action_mask"
-"""The field <bool>[A] of legal actions, A outputs of the policy head: with several components, one after the other."""
+"""The field <bool>[A] of legal actions, for the A outputs of the policy head. Several components follow each other."""
 
 
 def field_types(dtype: Any) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and type of each field of a structured type, in its order; none of another type."""
+    """Name -> shape and type of each field of a structured type, in its order; empty for another type."""
     dtype = np.dtype(dtype)
     fields = {name: dtype[name] for name in dtype.names or ()}
     return {name: (field.shape, field.base) for name, field in fields.items()}
@@ -34,12 +34,12 @@ def has_mask(dtype: Any) -> bool:
 
 
 def legal_actions(observations: np.ndarray) -> np.ndarray | None:
-    """<bool>[..., A] of an array of observations; None where all actions are legal."""
+    """The masks <bool>[..., A] of an array of observations; None if all actions are legal."""
     return observations[ACTION_MASK] if has_mask(observations.dtype) else None
 
 
 def inputs_of(shape: tuple[int, ...], dtype: Any) -> int:
-    """Numbers of an observation that a network reads."""
+    """How many numbers of an observation a network reads: all but those of the mask."""
     fields = field_types(dtype)
     if not fields:
         return math.prod(shape)
@@ -47,20 +47,20 @@ def inputs_of(shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def float_parts(array: np.ndarray) -> list[np.ndarray]:
-    """Views of what is floating point in an array: itself, its fields, or nothing."""
+    """Views of the floating-point parts of an array: the array itself, fields of it, or none."""
     if array.dtype.names is None:
         return [array] if array.dtype.kind == "f" else []
     return [array[name] for name, (_, base) in field_types(array.dtype).items() if base.kind == "f"]
 
 
 def float_fields(shape: tuple[int, ...], dtype: Any) -> dict[str, int]:
-    """Numbers of each field of floats, in order; of an observation that is one array of floats its own under ''."""
+    """Field of floats -> how many numbers it has, in order; an observation that is one array of floats is field ''."""
     fields = field_types(dtype) or {"": (shape, np.dtype(dtype))}
     return {name: math.prod(inner) for name, (inner, base) in fields.items() if base.kind == "f"}
 
 
 def float_rows(array: np.ndarray) -> np.ndarray:
-    """<float32>[B, D] of observations [B, ...]: all that is floating point in each, fields one after the other."""
+    """<float32>[B, D] of observations [B, ...]: all floating-point numbers of each, field after field."""
     parts = [part.reshape(len(array), math.prod(part.shape[1:])) for part in float_parts(array)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
@@ -69,15 +69,15 @@ class Packed(NamedTuple):
     """Fields of one type as one tensor, which is handed over once instead of field by field.
 
     Attributes:
-        spec: of the tensor [..., numbers of all fields together].
-        shapes: of each field, in order.
+        spec: spec of the tensor [..., numbers of all fields together].
+        shapes: name -> shape of each field, in order.
     """
 
     spec: Any
     shapes: dict[str, tuple[int, ...]]
 
     def unpack(self, tensor: Any) -> dict[str, Any]:
-        """The tensor of each field, inside of a graph."""
+        """The tensors of the fields by name; for use inside a graph."""
         parts = tf.split(tensor, [math.prod(shape) for shape in self.shapes.values()], axis=-1)
         outer = tensor.shape[:-1]
         return {name: tf.reshape(part, [*outer, *inner]) for (name, inner), part in zip(self.shapes.items(), parts)}
@@ -85,7 +85,7 @@ class Packed(NamedTuple):
 
 @functools.lru_cache
 def common_type(dtype: np.dtype) -> np.dtype | None:
-    """The type of all fields of a structured type; None where they have several, or gaps between them."""
+    """The type that all fields of a structured type have; None if they have several, or there are gaps between them."""
     fields = field_types(dtype)
     types = {base for _, base in fields.values()}
     if len(types) != 1:
@@ -95,11 +95,11 @@ def common_type(dtype: np.dtype) -> np.dtype | None:
 
 
 def spec_of(shape: Any, dtype: Any) -> Any:
-    """The TensorSpec of an array; of a structured one as Packed, or of each field by its name.
+    """The TensorSpec of an array; for a structured one a Packed, or a dict with the spec of each field.
 
     Args:
-        shape: of the array, without those of fields.
-        dtype: of the array.
+        shape: shape of the array, without those of fields.
+        dtype: type of the array.
     """
     fields = field_types(dtype)
     if not fields:
@@ -111,7 +111,7 @@ def spec_of(shape: Any, dtype: Any) -> Any:
 
 
 def tensors_of(array: Any) -> list[Any]:
-    """The tensors of an array for its `spec_of`: one, or one for each field in the order of `tf.nest.flatten`."""
+    """The tensors of an array that its `spec_of` describes: one, or one per field in the order of `tf.nest.flatten`."""
     names = array.dtype.names if isinstance(array, np.ndarray) else None
     if names is None:
         return [tf.convert_to_tensor(array)]
@@ -122,13 +122,13 @@ def tensors_of(array: Any) -> list[Any]:
 
 @functools.lru_cache
 def _bytes_of(dtype: np.dtype) -> np.dtype:
-    """The type of elements that are as long, and have no fields."""
+    """A type without fields whose elements are as long."""
     return np.dtype((np.void, dtype.itemsize))
 
 
 def whole(array: np.ndarray) -> np.ndarray:
-    """A view whose elements NumPy copies whole: those of a structured array it copies field by field, six times as
-    slowly."""
+    """A view whose elements NumPy copies whole. It would copy those of a structured array field by field, which is six
+    times as slow."""
     return array if array.dtype.names is None else array.view(_bytes_of(array.dtype))
 
 

@@ -24,11 +24,11 @@ from ddrl.types import Replayed
 class _InChunks:
     """A function of parameters and of rows, computed in chunks of one size.
 
-    The last chunk is padded. A row's result is the same to the bit whatever rows are beside it, if the size of the
-    chunks and the place of the row in its chunk are the same.
+    The last chunk is padded. At equal sizes of the chunks and at an equal place in its chunk, a row's result is the
+    same to the bit, whatever rows are beside it.
 
     Attributes:
-        trace_count: times that a function was traced: constant after construction.
+        trace_count: how often functions were traced: constant after construction.
     """
 
     def __init__(self, network: Network, columns: list[tuple[tuple[int, ...], Any]], chunk: int) -> None:
@@ -69,12 +69,12 @@ class TargetFunction(_InChunks):
     """Targets for any number of transitions.
 
     Args:
-        network: of the algorithm.
-        targets: of the algorithm.
-        settings: of the algorithm.
-        observation_shape: of one observation.
-        observation_dtype: of one.
-        chunk: transitions at once.
+        network: the network of the algorithm.
+        targets: the function of the algorithm that computes targets.
+        settings: the settings of the algorithm.
+        observation_shape: shape of one observation.
+        observation_dtype: type of one observation.
+        chunk: number of transitions that are computed at once.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TargetFunction(_InChunks):
         super().__init__(network, [column, column, (observation_shape, observation_dtype)], chunk)
 
     def __call__(self, target: np.ndarray | tf.Tensor, batch: Replayed) -> np.ndarray:
-        """Targets of M >= 1 transitions, as `targets` of the algorithm.
+        """Targets of M >= 1 transitions, as `targets` of the algorithm gives them.
 
         Args:
             target: <float32>[N] theta^-. A tensor from `as_device_vector` is prepared once.
@@ -111,11 +111,11 @@ class CriticFunction(_InChunks):
     """Values of any continuous actions, for a network with a critic.
 
     Args:
-        network: of the algorithm.
+        network: the network of the algorithm.
         critic: (network, prepared parameters, observations, actions) -> q <float32>[M].
-        observation_shape: of one observation.
-        observation_dtype: of one.
-        chunk: actions at once.
+        observation_shape: shape of one observation.
+        observation_dtype: type of one observation.
+        chunk: number of actions that are computed at once.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What `ddrl train ALGORITHM --help` shows: what this algorithm can use, and what its presets make of it.
+"""The page of `ddrl train ALGORITHM --help`: the options that this algorithm can use, with the values of its presets.
 
 --help has the options that most runs need, on one or two screens; --help-all has every option by its group, and at the
 end those that need another algorithm or game. Values in brackets are those of the chosen preset, game or run.
@@ -33,15 +33,15 @@ COMMON = {
     "optimizer": ("optimizer", "learning-rate", "learning-rate-schedule", "batch-size", "clip-global-norm"),
     "replay": ("replay-capacity", "replay-minimum", "priority-exponent"),
 }  # fmt: skip
-"""The options of --help, by what they are about; those of the algorithm alone come behind."""
-OF_ALGORITHM = ("optimizer", "replay")  # sections, the last ones, of which nothing can be said without an algorithm
+"""The options of --help, by section. The algorithm's own options follow them."""
+OF_ALGORITHM = ("optimizer", "replay")  # the last sections, which depend on the algorithm
 NUMBERS = "Numbers may be written as 1e6."
 CLOSING = (
     "`ddrl train ALGORITHM --help` shows what an algorithm can use, and what its presets make of it; "
     f"`ddrl train ALGORITHM --help-all` has every option. {NUMBERS}"
 )
 SELDOM = ("discount-start", "discount-start-share", "entropy-cost-start", "entropy-cost-start-share")
-"""Options of algorithms that --help shows behind the others, if there is room."""
+"""Options of algorithms that --help shows after the others, if there is room."""
 TITLES = {
     "": "the command",
     "environment": "environment",
@@ -59,20 +59,20 @@ PRESETS = {
     "smoke": "Catch in seconds: does everything work here?",
     "stooke": "Stooke and Abbeel 2018.",
 }
-"""What is said of presets whose functions have no docstring."""
+"""Descriptions of presets whose functions have no docstring."""
 SOURCE_END = re.compile(r": ")  # where the docstring of a preset goes on with its settings
 MOST_LINES = 80  # of --help, for an algorithm, where lines have at least 100 columns
-TRIAL = "smoke"  # whose values, made to end in seconds, are no advice
+TRIAL = "smoke"  # a preset whose values are no advice, since they are made to end in seconds
 
 
 class Need(NamedTuple):
     """Options that not every run can use.
 
     Attributes:
-        names: of the options; none: all of the group.
-        group: of the settings.
-        of: what takes them, in words.
-        met: settings -> whether they do.
+        group: the settings group of the options.
+        names: names of the options (none: all of the group).
+        of: what can use them, in words.
+        met: settings -> whether a run with them can use the options.
     """
 
     group: str
@@ -127,13 +127,13 @@ SCHEDULES: Mapping[type, tuple[str, ...]] = {
 
 
 def text(named: str | None, start: Any, machine: Machine, whole: bool) -> str:
-    """The page.
+    """The whole page.
 
     Args:
-        named: the algorithm, if one is.
-        start: TrainArguments, which the command line would change.
-        machine: where it is read, for the other presets.
-        whole: every option.
+        named: the algorithm that the command line names (None: none).
+        start: the TrainArguments that the command line would change.
+        machine: the machine on which it is read, for the values of other presets.
+        whole: show every option.
     """
     options = list(options_of(type(start), start))
     config: TrainConfig = start.config
@@ -159,7 +159,7 @@ def text(named: str | None, start: Any, machine: Machine, whole: bool) -> str:
 
 
 def choices(option: Option, config: TrainConfig) -> Sequence[str]:
-    """What an option with a list of choices can have, given the algorithm."""
+    """The choices of an option that the algorithm can use."""
     if option.name != "schedule":
         return option.choices
     return ("asynchronous",) if _apex(config) else SCHEDULES[type(config.algorithm.learns_from)]
@@ -172,7 +172,7 @@ class _Describer:
     Attributes:
         start: TrainArguments with the values to show.
         presets: name -> settings of the other presets.
-        whole: the whole text, else its first sentence.
+        whole: show the whole text of an option, else its first sentence.
     """
 
     start: Any
@@ -187,12 +187,12 @@ class _Describer:
         return told(head, said, able, self._values(option))
 
     def section(self, title: str, usable: Sequence[Option], names: Sequence[str]) -> Section:
-        """The options of these names that can be used, in this order."""
+        """A section with those of the named options that can be used, in this order."""
         by_name = {option.name: option for option in usable}
         return Section(title, [self(by_name[name]) for name in names if name in by_name])
 
     def _values(self, option: Option) -> str:
-        """Its value, and the other ones that presets have."""
+        """The value of an option, and the different ones of other presets."""
         if not option.group:
             return ""
         own = option.value(self.start.config)
@@ -206,7 +206,7 @@ class _Describer:
 
 
 def _without(text: str, choices: Collection[str]) -> str:
-    """A text without what it says of some choices, such as 'linear: to 0; ' behind its first sentence."""
+    """A text without what it says about some choices, such as 'linear: to 0; ' after its first sentence."""
     first = first_sentence(text)
     said = text[len(first) :].strip().removesuffix(".").split("; ")
     kept = [part for part in said if part.partition(":")[0] not in choices]
@@ -222,7 +222,7 @@ def _key(option: Option) -> tuple[str, str]:
 
 
 def _unmet(option: Option, config: TrainConfig) -> Need | None:
-    """What it needs and these settings lack."""
+    """The need of an option that these settings do not meet; None if they meet all."""
     for need in NEEDS:
         if need.group == option.group and option.field in (need.names or [option.field]) and not need.met(config):
             return need
@@ -230,7 +230,7 @@ def _unmet(option: Option, config: TrainConfig) -> Need | None:
 
 
 def _presets(start: Any, machine: Machine) -> dict[str, TrainConfig]:
-    """The other presets of the algorithm, for the same game."""
+    """Name -> settings of the other presets of the algorithm, for the same game."""
     found = {}
     for name in algorithms.names()[start.algorithm].presets:
         if name not in (start.preset, TRIAL):
@@ -257,7 +257,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _algorithm_section() -> Section:
-    """Every name: an algorithm's own with the first paragraph of its module, others with what their defaults are."""
+    """A section with every name of an algorithm.
+
+    Its own name has the first paragraph of its module, and another name the first sentence about its default preset.
+    """
     return Section("algorithms", [
         Entry(name, _module_says(algorithm)[0] if name == algorithm.name else _says(known.presets["default"]))
         for algorithm in algorithms.ALGORITHMS.values() for name, known in algorithm.names.items()
@@ -270,7 +273,7 @@ def _preset_section(algorithm: str) -> Section:
 
 
 def _source(known: algorithms.Name, preset: str) -> str:
-    """Where a preset is from, without its settings."""
+    """The source of a preset, from its docstring, without its settings."""
     said = SOURCE_END.split(_says(known.presets[preset]))[0].rstrip(".")
     return f"{said}." if said else PRESETS.get(preset, "")
 
@@ -293,7 +296,7 @@ def _groups(usable: Collection[Option], describe: _Describer, algorithm: str) ->
 
 
 def _rest(options: Sequence[Option], unmet: Mapping[tuple[str, str], Need]) -> Section:
-    """Names of options by what they need."""
+    """A section with the names of options that this run cannot use, by what they need."""
     names: dict[str, list[str]] = {}
     for option in options:
         if need := unmet.get(_key(option)):

@@ -1,6 +1,7 @@
-"""`python -m ddrl.trial`: makes the network of a run and asks it once, before any rank starts.
+"""`python -m ddrl.trial`: makes the network of a run and queries it once, before any rank starts.
 
-A process of its own, since whoever starts ranks imports no TensorFlow. The configuration comes on standard input.
+It is a process of its own, since a program that starts ranks imports no TensorFlow. The configuration comes on
+standard input.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from ddrl.programs import python_command
 from ddrl.rundir import config_from_dict, config_to_dict
 
 ROWS = 2
-REFUSAL = "ddrl: "  # as `programs.say` begins
+REFUSAL = "ddrl: "  # with which the lines of `programs.say` begin
 
 
 def try_network(config: TrainConfig) -> None:
-    """Refuses a network of a user that cannot be made, gives other outputs than its algorithm needs, or has other
-    tensors than the checkpoint of --init-from.
+    """Checks a user's network in a separate process.
 
     Raises:
-        UsageError: with what is wrong.
+        UsageError: the network cannot be made, gives other outputs than its algorithm needs, or has other tensors than
+            the checkpoint of --init-from.
     """
     done = subprocess.run(
         python_command("ddrl.trial"),
@@ -47,8 +48,7 @@ def try_network(config: TrainConfig) -> None:
 
 
 def main() -> None:
-    """Makes the network, asks it for actions of observations that are zero, and compares its tensors with those of
-    --init-from."""
+    """Makes the network, queries it with observations of zeros, and compares its tensors with those of --init-from."""
     config = config_from_dict(json.load(sys.stdin), "standard input")
     name = config.network.network
     from ddrl.builders.agent import network_for

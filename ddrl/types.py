@@ -100,20 +100,20 @@ class Unroll(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """M transitions of n steps as a replay gives them, and what is learned of them: the Q-learning family, DPG, SAC.
+    """M transitions of n steps as a replay gives them, with their targets: for the Q-learning family, DPG and SAC.
 
     Attributes:
         observation: [M, ...] where the action was taken.
         action: <int32>[M], or <float32>[M, A].
         reward: <float32>[M] discounted sum of the (transformed) rewards of the steps, at most n.
-        discount: <float32>[M] of the value of `next_observation`: gamma^k after k steps, 0 after a termination.
+        discount: <float32>[M] factor on the value of `next_observation`: gamma^k after k steps, 0 after a termination.
         next_observation: [M, ...] after the steps.
         weight: <float32>[M] importance weight, 1 where sampling is uniform.
         behaviour_version: <int64>[M] version of the parameters that chose `action`.
         key: <int64>[M] names the transition, for `set_priorities`.
-        target: what the value of the action should be, where targets are computed ahead of the update: <float32>[M]
-            returns, or <float32>[M, atoms] their distribution. With double Q-learning <float32>[M, A] or [M, A, atoms]:
-            what it would be with each next action, of which the loss chooses one.
+        target: targets for the value of the action, if they are computed ahead of the update: <float32>[M] returns, or
+            <float32>[M, atoms] their distribution. With double Q-learning <float32>[M, A] or [M, A, atoms]: the target
+            for each next action, of which the loss chooses one.
     """
 
     observation: Any
@@ -220,10 +220,10 @@ class QHead(NamedTuple):
     """What a network of the Q-learning family gives for every action, in place of a policy and a value.
 
     Attributes:
-        dueling: value and advantages apart, each with a hidden layer of its own.
-        atoms: of each return's distribution (0: expected returns).
+        dueling: value and advantages are separate, each with a hidden layer of its own.
+        atoms: number of atoms of each return's distribution (0: expected returns).
         value_min: return of the first atom.
-        value_max: return of the last.
+        value_max: return of the last atom.
     """
 
     dueling: bool = False
@@ -236,8 +236,8 @@ class PolicyValue(NamedTuple):
     """What acting needs of a network: policy <float32>[B, P] and value <float32>[B].
 
     `policy` parametrizes the distribution of the actions: logits, or means and logarithms of standard deviations.
-    With a `QHead` it is the expected return of each action, and `value` the largest. A network of continuous actions
-    of its own has the action to evaluate with in the first A columns.
+    With a `QHead` it is the expected return of each action, and `value` the largest. A network that itself gives
+    continuous actions has the action to take in evaluations in the first A columns.
     """
 
     policy: Any
@@ -248,10 +248,10 @@ class LossContext(NamedTuple):
     """What a loss may read beside parameters and batch.
 
     Attributes:
-        anneal: <float32>[] what is left of the linear schedules, from 1 to 0.
-        target: <float32>[N] parameters of the target networks; of an algorithm that learns from rollouts, those that
-            the rollout was begun with. None where the algorithm does not ask for them.
-        key: <int32>[2] seed of `tf.random.stateless_*`, another one for each gradient; None where it is not asked for.
+        anneal: <float32>[] the share of the linear schedules that is left, from 1 to 0.
+        target: <float32>[N] parameters of the target networks; for an algorithm that learns from rollouts, those with
+            which the rollout began. None if the algorithm does not ask for them.
+        key: <int32>[2] seed of `tf.random.stateless_*`, another one for each gradient; None if it is not asked for.
     """
 
     anneal: Any = 1.0
@@ -268,11 +268,11 @@ class LossOutput(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What a local run has.
+    """The resources of the machine for a local run.
 
     Attributes:
-        cores: that it may use.
-        memory_bytes: free.
+        cores: number of cores that the run may use.
+        memory_bytes: bytes of free memory.
         bfloat16: it has a processor with instructions for bfloat16, or a GPU; other processors emulate the type.
     """
 
@@ -282,7 +282,7 @@ class Machine(NamedTuple):
 
     @property
     def faster_dtype(self) -> Literal["float32", "bfloat16"]:
-        """In which networks compute faster here."""
+        """The type in which networks compute faster on this machine."""
         return "bfloat16" if self.bfloat16 else "float32"
 
 

@@ -38,11 +38,11 @@ class Link:
         self._read, self._write = read, write
         self._changed = threading.Condition()
         self._newest: tuple[int, bytes] | None = None
-        self._segments = self._taken = 0  # that were sent, and those of them that have gone to a shard
+        self._segments = self._taken = 0  # segments sent here, and those of them that have gone to a shard
         threading.Thread(target=self._listen, name="link", daemon=True).start()
 
     def newest(self, version: int) -> Snapshot | None:
-        """Parameters newer than `version`, if they are here; they are asked for by `refresh`."""
+        """Parameters newer than `version`, if they are here; a frame REFRESH asks for them."""
         with self._changed:
             newest = self._newest
         if newest is None or newest[0] <= version:
@@ -66,10 +66,10 @@ class Link:
             os._exit(0)
 
     def send_segment(self, data: bytes, ahead: int) -> None:
-        """Sends a segment, once fewer than `ahead` of those before it are still on their way to a shard.
+        """Sends a segment, once fewer than `ahead` earlier ones are still on their way to a shard.
 
-        The pipe alone would hold thousands of small transitions. They would be old on arrival, and so would parameters
-        whose request waits behind them.
+        Otherwise the pipe alone would hold thousands of small transitions. They would be old on arrival, and so would
+        parameters whose request waits behind them.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._segments - self._taken < ahead)
@@ -114,10 +114,10 @@ def act(config: TrainConfig, actor: int, run_id: int, agent_steps: int, cores: i
     """Acts, sends segments and reports, and asks for newer parameters; it does not return.
 
     Args:
-        actor: index of this one.
-        run_id: of this incarnation, which also makes its games and its exploration differ from earlier ones.
-        agent_steps: of this actor before: exploration that falls goes on from there.
-        cores: to count on.
+        actor: index of this actor.
+        run_id: of this incarnation; it makes games and exploration differ from those of earlier incarnations.
+        agent_steps: those of earlier incarnations of this actor; an epsilon that decreases goes on from there.
+        cores: number of cores that it may use.
     """
     from ddrl.apex.agent import segment_maker
     from ddrl.floating_point import flush_denormals
@@ -144,12 +144,13 @@ def act(config: TrainConfig, actor: int, run_id: int, agent_steps: int, cores: i
 
 
 class Sender:
-    """Sends segments, one of each simulator ahead of the shards; one that a shard would refuse is counted here, and the
-    first is told of.
+    """Sends segments, up to one of each simulator ahead of what has gone to shards.
+
+    A segment that a shard would refuse is not sent but counted, and the first one is reported.
 
     Args:
-        simulators: of this actor.
-        duplicates: times that each segment is sent, the others as of simulators that it has not.
+        simulators: number of simulators of this actor.
+        duplicates: times that each segment is sent; the copies have numbers of simulators that do not exist.
     """
 
     def __init__(self, link: Link, format: SegmentFormat, metrics: RankMetrics, simulators: int, duplicates: int = 1):
@@ -175,7 +176,7 @@ class Sender:
 
 
 class Clock:
-    """Says when it is time for newer parameters and for a report.
+    """Asks for newer parameters and sends reports when it is time for them.
 
     Args:
         frames_per_row: emulator frames of each simulator in one call of `acted`.
@@ -188,7 +189,7 @@ class Clock:
         self._frames, self._asked = 0.0, False
 
     def acted(self, link: Link, version: int) -> None:
-        """All simulators have made some steps with this version."""
+        """Counts steps that all simulators have made with this version, and sends what is due."""
         self._frames += self._frames_per_row
         if self._frames >= self._every and not self._asked:
             self._asked = True
@@ -198,7 +199,7 @@ class Clock:
             link.send(Frame.REPORT, 0, json.dumps(self._metrics.report()).encode())
 
     def refreshed(self, behind: int) -> None:
-        """Newer parameters came, by so many versions."""
+        """Notes that parameters have come that are newer by `behind` versions."""
         self._frames, self._asked = 0.0, False
         self._metrics.mean("actor_lag", behind)
         self._metrics.maximum("actor_lag", behind)

@@ -1,4 +1,4 @@
-"""The role of an actor of Ape-X: it starts the process that acts again and again, and speaks for it. No TensorFlow.
+"""The role of an actor of Ape-X: it keeps a child process acting, and passes on its messages. No TensorFlow.
 
     child process --segments--> this role --MPI--> replay shards
           ^------- newest published parameters ---- parameter servers
@@ -28,8 +28,8 @@ from ddrl.job.role import Topic, Wait, end_of_job, essential_lost, first_word, j
 
 FIRST_PAUSE_SECONDS = 0.5  # before a child is started again; twice as long each time, until one has lived for long
 LONGEST_PAUSE_SECONDS = 5.0
-FAILURES = 5  # children one after the other that failed by themselves before they had lived for long
-LONG_SECONDS = 600.0  # a life: games that end in an error would else be begun again and again
+FAILURES = 5  # children in a row that failed by themselves in a short life, after which the actor gives up
+LONG_SECONDS = 600.0  # a long life; with a shorter one, games that all end in an error would begin again for ever
 RUN_BITS = 32
 
 
@@ -61,13 +61,13 @@ class _Credit:
 class ActorRole:
     """Waits for the learner's SETUP, then keeps a child acting until HALT or END.
 
-    A segment goes to the next shard that has no more than `--segments-in-flight` of this actor's to take. If none has
-    room, nothing is read from the child, which then waits, and nobody else does. The child is told of each segment that
-    went, and acts no more than one of each simulator ahead.
+    A segment goes to the next shard with fewer than `--segments-in-flight` of this actor's segments to acknowledge. If
+    there is none, nothing is read from the child, which then waits, and nobody else does. The child is told of each
+    segment that went, and acts no more than one segment of each simulator ahead.
 
     Args:
         index: of this actor.
-        start: (run_id, agent steps of this actor before) -> a new child, which sends segments with that id.
+        start: (run_id, agent steps of this actor so far) -> a new child, which sends segments with that id.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class ActorRole:
         self._has = -1  # the version that the child has
         self._shards = [_Credit(process) for process in context.layout.replay_shards]
         self._next_shard = index  # actors begin with different ones
-        self._segment: bytes | None = None  # that waits for room
+        self._segment: bytes | None = None  # the segment that waits for room
         self._taken = 0  # segments of this child that have gone to a shard
         self._run_id = self._agent_steps = 0
         self._failures, self._pause, self._start_at = 0, FIRST_PAUSE_SECONDS, 0.0
         self._failure: dict[str, str] = {}  # what the child said of its end
-        self._born = self._heard = 0.0  # when the child was started, and last said something, or could not
+        self._born = self._heard = 0.0  # when the child was started, and when it last said something or had to wait
         self._told_restarts = 0
 
     def handle(self, event: Event) -> None:
@@ -114,7 +114,7 @@ class ActorRole:
                 self._begin_child()
             return
         self.child.flush()
-        ended = self.child.status()  # before the last of its words are read
+        ended = self.child.status()  # asked before its last frames are read
         self._listen()
         if self.child is None:
             return
@@ -154,8 +154,11 @@ class ActorRole:
         return self._reader
 
     def _refresh(self, version: int) -> None:
-        """The child has this version and wants a newer one. A new child has none: it begins with what is here, which
-        may be as old as the last one's death, and gets the newest as well."""
+        """Fetches newer parameters for the child, which has this version (-1: none).
+
+        A new child has none. It begins with the version that is here, which may be as old as the death of the child
+        before it, and gets the newest one as well.
+        """
         self._asked, self._has = True, version
         if version < 0:
             self._give()
@@ -193,8 +196,8 @@ class ActorRole:
                 return
 
     def _hear_last_words(self, child: ActingProcess) -> None:
-        """Of a child that has ended segments that wait for room are lost, but not why it ended."""
-        with contextlib.suppress(ValueError):  # no frames
+        """Reads what a child that has ended still said, such as why; its segments that wait for room are lost."""
+        with contextlib.suppress(ValueError):  # from bytes that are no frame
             for frame in child.last_words():
                 if frame.kind != Frame.SEGMENT:
                     self._on_frame(frame)
@@ -212,7 +215,7 @@ class ActorRole:
             self._failure = json.loads(frame.data)
 
     def _forward(self) -> bool:
-        """Sends the segment that waits, if there is one; whether there is room for another."""
+        """Sends the segment that waits, if there is one; returns whether another one may be read."""
         if self._segment is None:
             return True
         limit = self.context.config.apex.segments_in_flight
@@ -248,7 +251,7 @@ class ActorRole:
             self._on_ended(f"a start that failed: {error.strerror}", True)
 
     def _exceeded(self) -> float:
-        """Seconds for which a child that stands still has said nothing, where these are too many; else 0."""
+        """The seconds for which the child may be silent, if it has been silent for longer; otherwise 0."""
         run, now = self.context.config.run, time.monotonic()
         if self._segment is not None or (self._asked and self._has < 0):
             self._heard = now  # it waits for room, or for its first parameters
@@ -256,14 +259,14 @@ class ActorRole:
         return patience if now - self._heard > patience else 0.0
 
     def _on_ended(self, how: str, own_fault: bool) -> None:
-        """The child has ended, or shall: another one is started after a pause."""
+        """Ends the child if it still runs, and plans to start another after a pause, unless too many have failed."""
         if self.child is not None:
             self.child.end()
         self.child, self._segment = None, None
         self.restarts += 1
         if time.monotonic() - self._born >= LONG_SECONDS:
             self._failures, self._pause = 0, FIRST_PAUSE_SECONDS
-        self._failures += own_fault  # as a signal is not
+        self._failures += own_fault  # a signal is not its own fault
         how = ": ".join([how, *filter(None, [self._failure.get("line")])])
         if self._failures >= FAILURES:
             line = f"its process failed {FAILURES} times, each within {LONG_SECONDS / 60:g} minutes, at last by {how}"

@@ -1,4 +1,4 @@
-"""What acts and what learns in Ape-X, built from the configuration. This is where TensorFlow is imported."""
+"""Builds the acting and the learning parts of Ape-X from the configuration. This is where TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from ddrl.types import Unroll
 def segment_maker(
     config: TrainConfig, metrics: RankMetrics, actor: int, run_id: int, agent_steps: int = 0
 ) -> tuple[SegmentMaker, SegmentFormat]:
-    """An actor with its environments, which are reset, and the format of its segments.
+    """The segment maker of an actor, whose environments have been reset, and the format of its segments.
 
     Args:
-        actor: its index.
-        run_id: of this incarnation; it makes games and exploration differ from those of earlier ones.
-        agent_steps: of this actor before: exploration that falls goes on from there.
+        actor: index of the actor.
+        run_id: of this incarnation; it makes games and exploration differ from those of earlier incarnations.
+        agent_steps: those of earlier incarnations of this actor; an epsilon that decreases goes on from there.
     """
     (environment,) = make_environments(config)
     network = network_for(config, environment)
@@ -64,8 +64,10 @@ def segment_maker(
 
 
 def priority_values(config: TrainConfig, network: Network, shape: tuple[int, ...], dtype: Any) -> PriorityValues:
-    """What an actor's initial priorities are made of: the values that its policy gave already, and of drawn continuous
-    actions those that the critic gives."""
+    """The function that gives the values from which an actor's initial priorities are computed.
+
+    They are the values that the policy gave when it acted; the values of continuous actions come from the critic.
+    """
 
     def of_values(parameters: Any, unroll: Unroll, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return unroll.value, np.take_along_axis(outputs, unroll.action[..., None], axis=-1)[..., 0]
@@ -90,10 +92,10 @@ def learner_feed(
     metrics: RankMetrics,
     wake: Callable[[], None],
 ) -> ReplayFeed:
-    """The learner's batches.
+    """The feed that brings the learner its batches.
 
     Args:
-        network: that learns.
+        network: the network that learns.
         probe: an environment like the actors'.
         wake: called from the trainer's thread when a batch was taken or learned.
     """

@@ -1,6 +1,6 @@
-"""A child process and what it says, over two pipes: frames of bytes, and no wait on the parent's side.
+"""A child process and the frames of bytes that pass over two pipes between it and its parent, which never waits.
 
-A frame is its kind, a number and the length of its bytes, then these. Nothing is pickled.
+A frame is a header with its kind, a number and the length of its data, and then the data. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ HEADER = struct.Struct("<iqq")
 READ_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # <fcntl.h> of Linux
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-LARGEST_BYTES = 1 << 33  # of a frame: more is no frame
+LARGEST_BYTES = 1 << 33  # of the data of a frame; a header that says more is no header
 
 
 class Frame(enum.IntEnum):
     """Kind of a frame."""
 
     PARAMETERS = 1  # to an actor's child: a version, and the vector <float32>[N]
-    REFRESH = 2  # from it: which version it has, and a newer one, please
+    REFRESH = 2  # from it: which version it has, to ask for a newer one
     SEGMENT = 3  # from it: transitions
     REPORT = 4  # from it: metrics (JSON)
     COMPLAINT = 5  # from it: a line to be noted
     TAKEN = 6  # to it: how many of its segments have gone to a shard
-    FAILURE = 7  # from it: what ends it, its last word (JSON)
+    FAILURE = 7  # from it, at last: the error that ends it (JSON)
 
 
 class Received(NamedTuple):
@@ -76,9 +76,10 @@ class FrameReader:
 
 
 class Child:
-    """A process that was started with `python -m MODULE ARGUMENTS... READ WRITE`, the numbers of its two descriptors.
+    """A process that was started with `python -m MODULE ARGUMENTS... READ WRITE`.
 
-    Its end of the pipes ends with the parent, and so does it (see `end_with_parent`).
+    READ and WRITE are the descriptors of its two pipes. When the parent ends, the pipes close and the process ends, too
+    (see `end_with_parent`).
     """
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]):
@@ -133,7 +134,7 @@ class Child:
         return self._reader.next()
 
     def last_words(self) -> list[Received]:
-        """The whole frames that are left of a child that has ended.
+        """The whole frames that a child that has ended has left in its pipe.
 
         Raises:
             ValueError: what came is no frame.
@@ -151,7 +152,7 @@ class Child:
         return self.process.poll()
 
     def end(self) -> None:
-        """Ends it: it has nothing to save."""
+        """Kills the process, which has nothing to save."""
         self.process.kill()
         self.process.wait()
         os.close(self._read)
@@ -159,7 +160,7 @@ class Child:
 
 
 def acting_process(run_dir: Path, assignment: Assignment) -> Callable[[int, int], Child]:
-    """(run_id, agent steps before) -> the process that acts for an actor, see `ddrl.apex.acting`."""
+    """A function (run_id, agent steps so far) -> the process that acts for an actor, see `ddrl.apex.acting`."""
 
     def start(run_id: int, agent_steps: int) -> Child:
         numbers = (assignment.index, run_id, agent_steps, assignment.cores, os.getpid())
@@ -169,9 +170,9 @@ def acting_process(run_dir: Path, assignment: Assignment) -> Callable[[int, int]
 
 
 def end_with_parent(parent: int) -> None:
-    """Has this process end when process `parent`, which started it, does: at once on Linux, else with its pipe.
+    """Makes this process end when process `parent`, which started it, ends: at once on Linux, else with its pipe.
 
-    What asks a whole job to stop (SIGTERM and the like) is for the parent.
+    It ignores the signals that ask a whole job to stop (SIGTERM and the like), which are for the parent.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
@@ -204,7 +205,7 @@ def read_frame(descriptor: int) -> Received | None:
 
 
 def _header(data: bytes | bytearray) -> tuple[Frame, int, int]:
-    """Kind, number and length."""
+    """Kind, number and length of the data, from a frame's header."""
     kind, number, size = HEADER.unpack(data)
     if not 0 <= size <= LARGEST_BYTES:
         raise ValueError(f"a frame of {size} bytes")
@@ -223,7 +224,7 @@ def _read_bytes(descriptor: int, size: int) -> bytes | None:
 
 
 def _widen(descriptor: int) -> None:
-    """Linux's pipes begin with 64 KB; where no more is allowed, that will do."""
+    """Enlarges a pipe, which has 64 KB at first on Linux; where no more is allowed, that will do."""
     if sys.platform == "linux":
         import fcntl
 

@@ -1,4 +1,4 @@
-"""Which transitions of a full replay go first."""
+"""Chooses which transitions of a full replay are evicted first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ddrl.replay.sum_tree import SumTree
 
 
 class OldestFirst:
-    """Gives the live items in the order of their numbers.
+    """Chooses live items in the order of their numbers.
 
-    It sorts all live ones, which takes a fraction of a second for millions, when those that it sorted before are used
-    up. What was inserted since is newer than all of those, so nothing has to be done on insertion.
+    It sorts all live items, and again when those are used up; for millions that takes a fraction of a second. Items
+    inserted since are newer than all of those that it sorted, so nothing has to be done on insertion.
 
     Args:
         numbers: <int64>[S] by item; an item that is used again has a larger number. Read, not copied.
@@ -23,18 +23,18 @@ class OldestFirst:
         self.forget()
 
     def forget(self) -> None:
-        """The items were replaced by others."""
+        """Forgets the sorted items, because others have replaced all items."""
         self._queue, self._next, self._newest = np.zeros(0, np.int64), 0, -1
 
     def choose(self, count: int) -> np.ndarray:
-        """<int64>[count] live items, no more than there are; the caller removes them."""
+        """Chooses live items <int64>[count], which must not be more than there are; the caller removes them."""
         chosen, missing = [np.zeros(0, np.int64)], count
         while missing:
             if self._next == len(self._queue):
                 self._sort(np.concatenate(chosen))
             items = self._queue[self._next : self._next + missing]
             self._next += len(items)
-            # Those that went otherwise may have been used again.
+            # Items that were removed without being chosen here may be in use again.
             items = items[(self._tree.weights[items] > 0) & (self._numbers[items] <= self._newest)]
             chosen.append(items)
             missing -= len(items)
@@ -52,7 +52,7 @@ class InversePriority:
     """Draws items in proportion to their weights, p^exponent with an exponent below 0 (Horgan et al. 2018, appendix D).
 
     Args:
-        tree: of these weights; what was chosen has weight 0 afterwards.
+        tree: of these weights; chosen items have weight 0 in it afterwards.
         random: the source of chance.
     """
 
@@ -60,10 +60,10 @@ class InversePriority:
         self._tree, self._random = tree, random
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Does nothing, because nothing is remembered."""
 
     def choose(self, count: int) -> np.ndarray:
-        """<int64>[count] items without repetition, as if drawn one after the other; the caller removes them."""
+        """Draws items <int64>[count] without replacement, as if one after the other; the caller removes them."""
         chosen, missing = [np.zeros(0, np.int64)], count
         while missing:
             drawn = self._tree.find(self._random.random(missing) * self._tree.total)

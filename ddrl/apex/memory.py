@@ -1,4 +1,4 @@
-"""The transitions of Ape-X as the configuration has them, and the memory that they take."""
+"""The format of Ape-X's transitions, which follows from the configuration, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ddrl.envs import VectorEnvironment
 from ddrl.envs.base import frames_of
 from ddrl.structured import type_text
 
-BATCHES_ON_THEIR_WAY = 3  # that a learner asks a replay shard for, ahead of the first one's arrival
+BATCHES_ON_THEIR_WAY = 3  # most batches that a learner has asked a replay shard for and not received
 
 
 def segment_format(config: TrainConfig, environment: VectorEnvironment) -> SegmentFormat:
-    """Of what the actors of Ape-X send.
+    """The format of the segments that the actors of Ape-X send.
 
     Raises:
         UsageError: a replay cannot keep such observations.
@@ -30,10 +30,10 @@ def segment_format(config: TrainConfig, environment: VectorEnvironment) -> Segme
 
 
 def shard_bytes(config: TrainConfig, format: SegmentFormat) -> int:
-    """Memory of a replay shard when it is full, and of the batches that it sends.
+    """Bytes of memory of a replay shard when it is full, with the batches that it sends.
 
     Raises:
-        UsageError: there is no such replay.
+        UsageError: there can be no such replay.
     """
     each = config.replay.replay_capacity // config.apex.replay_shards
     batches = (BATCHES_ON_THEIR_WAY + 1) * WORD * BatchFormat(format, config.batch_size).floats
@@ -41,7 +41,7 @@ def shard_bytes(config: TrainConfig, format: SegmentFormat) -> int:
 
 
 def prefetch_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
-    """Memory of the batches that a learner has from replay shards; 0 without them."""
+    """Bytes of memory of the batches that a learner has from replay shards; 0 without Ape-X."""
     if not config.apex.actors:
         return 0
     each = WORD * BatchFormat(segment_format(config, environment), config.batch_size).floats

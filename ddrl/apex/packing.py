@@ -14,7 +14,7 @@ WORD = 4  # bytes
 
 
 class BatchFormat:
-    """Where the arrays of a batch of M transitions lie in a buffer.
+    """The places in a buffer of the arrays of a batch of M transitions.
 
     Args:
         format: of the segments.
@@ -38,7 +38,7 @@ class BatchFormat:
         )
         self.batch_size = batch_size
         self._places, start = [], 0
-        for shape, dtype in layout[:-1]:  # targets are the learner's
+        for shape, dtype in layout[:-1]:  # the last are targets, which the learner computes
             size = math.prod(shape) * dtype.itemsize
             self._places.append((start, size, shape, dtype))
             start += -(-size // ALIGNMENT) * ALIGNMENT
@@ -62,6 +62,6 @@ def pack_priorities(keys: np.ndarray, priorities: np.ndarray) -> np.ndarray:
 
 
 def unpack_priorities(buffer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The inverse."""
+    """The inverse of `pack_priorities`."""
     count = len(buffer) // 3
     return buffer[: 2 * count].copy().view(np.int64), buffer[2 * count :].copy()

@@ -31,21 +31,21 @@ class Drawn(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """A batch that is not needed any more, and the new priorities <float32>[M] of its rows; None: they stay."""
+    """A batch that is not needed any more, and the new priorities <float32>[M] of its rows (None: the old ones)."""
 
     drawn: Drawn
     priorities: Any
 
 
 class RemoteReplay(Schedule):
-    """One thread brings batches with `put` and takes them back with `used`;
-    another one, the trainer's, learns from them.
+    """A schedule of two threads: one brings batches with `put` and takes them back with `used`, and the other one, the
+    trainer's, learns from them.
 
-    Targets are computed before the newest parameters are there, while the last update is under way; but for the batch
-    that theta^- are due to change with, which waits for these parameters first.
+    The targets of a batch are computed before the newest parameters are there, while the last update is under way. Only
+    where theta^- are due to change with a batch, it waits for these parameters first.
 
     Args:
-        targets: of the transitions.
+        targets: computes the targets of transitions.
         target_every: updates from one copy to the target network to the next.
         metrics: of this rank.
         wake: called when a batch was taken or learned.
@@ -60,7 +60,7 @@ class RemoteReplay(Schedule):
         self._targets, self._target_every = targets, target_every
         self.metrics, self._wake = metrics, wake
         self.waiting = False
-        self._version: int | None = None  # that the last gradient was taken at
+        self._version: int | None = None  # at which the last gradient was taken
         self._batches: queue.SimpleQueue[Drawn] = queue.SimpleQueue()
         self._used: queue.SimpleQueue[Learned] = queue.SimpleQueue()
         self._current: Learned | None = None
@@ -71,11 +71,11 @@ class RemoteReplay(Schedule):
         return self._batches.qsize()
 
     def put(self, drawn: Drawn) -> None:
-        """A batch has come."""
+        """Brings a batch for the trainer."""
         self._batches.put(drawn)
 
     def used(self) -> list[Learned]:
-        """The batches that were learned since the last call."""
+        """The batches that the trainer has used since the last call."""
         return [self._used.get() for _ in range(self._used.qsize())]
 
     def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Replayed] | None:
@@ -118,7 +118,7 @@ class RemoteReplay(Schedule):
         self._ended.set()
 
     def _copy_due(self, version: int) -> bool:
-        """Whether the targets of the gradient at `version` are those of newer theta^-."""
+        """Whether theta^- must be copied anew for the targets of the gradient at `version`."""
         return self.target is None or version - self.target.version >= self._target_every
 
     def _give_back(self) -> None:

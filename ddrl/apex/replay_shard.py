@@ -27,8 +27,8 @@ from ddrl.replay.replay import check_memory
 from ddrl.replay_files import names_on_disk, shard_directory
 from ddrl.reporting.rank_metrics import RankMetrics
 
-FILL_SECONDS = 0.2  # between two words to the learner about how many transitions there are
-BEAT_SECONDS = 1.0  # the same where nothing has changed, so that a silent shard is noticed
+FILL_SECONDS = 0.2  # between two messages to the learner about how many transitions there are
+BEAT_SECONDS = 1.0  # the same if nothing has changed, so that a silent shard is noticed
 LOOK_SECONDS = 30.0  # between two looks at all transitions, for their ages and priorities
 QUANTILES = (0.1, 0.5, 0.9)
 DECADES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of priorities
@@ -38,11 +38,11 @@ class ReplayShardRole:
     """Waits for the learner's SETUP, then takes segments and answers draws until END.
 
     A segment is acknowledged once it was taken, or refused. With a ratio of samples to inserts, acknowledgements
-    wait when inserts are ahead, and draws when these are.
+    wait while inserts are ahead, and draws wait while samples are ahead.
 
     Args:
         index: of this shard.
-        working: called again and again in a round of the role loop that takes long.
+        working: called again and again while a round of the role loop takes long.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class ReplayShardRole:
         self._draws: deque[Header] = deque()
         self._sent: deque[tuple[int, np.ndarray]] = deque()  # number and buffer of batches on their way
         self._free: list[np.ndarray] = []
-        self._taken: dict[int, list[int]] = {process: [0, 0] for process in context.layout.actors}  # and acknowledged
+        # Segments of each actor that were taken or refused, and how many of them were acknowledged.
+        self._taken: dict[int, list[int]] = {process: [0, 0] for process in context.layout.actors}
         self._accused: set[int] = set()  # senders of refused segments
         self._counted: dict[str, int] = {}
         self._filled = (-1, -1)  # inserted and size, when the learner was told last
@@ -68,10 +69,10 @@ class ReplayShardRole:
 
     @property
     def replay(self) -> ShardReplay:
-        """What it keeps, from the learner's SETUP on; nothing that needs it comes before.
+        """The transitions of this shard, once the learner's SETUP has come.
 
         Raises:
-            RuntimeError: something did.
+            RuntimeError: a message that needs them came before SETUP.
         """
         if self._replay is None:
             raise RuntimeError(f"replay shard {self.index} received a message before its setup")
@@ -176,13 +177,16 @@ class ReplayShardRole:
             self._event("segment_refused", f"of {name}: {why}; later ones of it are not reported")
 
     def _on_draw(self, header: Header) -> None:
-        """`count` batches have arrived: their buffers are free."""
+        """Takes a request for a batch. Its `count` says how many batches have arrived, whose buffers are now free."""
         while self._sent and self._sent[0][0] < header.count:
             self._free.append(self._sent.popleft()[1])
         self._draws.append(header)
 
     def _on_pause(self, paused: bool) -> None:
-        """The learner says so whenever it changes, and now and then, so that a silent one is noticed."""
+        """Takes whether learning is paused.
+
+        The learner says so at each change, and also now and then, so that its silence is noticed.
+        """
         if paused == self._paused:
             return
         self._paused = paused
@@ -242,7 +246,7 @@ class ReplayShardRole:
         self.transport.send([Blob(self._learner, Topic.SAVED, encode_arrays(answer))])
 
     def _saving(self) -> None:
-        """Gigabytes may take longer than a rank may be silent."""
+        """Gives signs of life during a save, because gigabytes may take longer than a rank may be silent."""
         self._working()
         if time.monotonic() >= self._next_beat:
             self._tell_of_save()
@@ -264,7 +268,7 @@ class ReplayShardRole:
         self.transport.send([json_blob(self.context.layout.chief, Topic.REPORT, self.metrics.report())])
 
     def _look(self) -> None:
-        """Ages in transitions inserted since, and the share of transitions whose priority is below a power of 10."""
+        """Measures quantiles of ages, in transitions inserted since, and shares with priorities below powers of 10."""
         for quantile, age in zip(QUANTILES, self.replay.ages(np.array(QUANTILES)), strict=True):
             self.metrics.mean(f"replay_age/{quantile:g}", float(age))
         if self.context.config.replay.priority_exponent:

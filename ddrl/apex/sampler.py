@@ -1,4 +1,4 @@
-"""The learner's talk with the replay shards of Ape-X: it asks for batches ahead, and sends priorities back."""
+"""The learner's side of its messages with replay shards: it asks for batches ahead, and sends priorities back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ddrl.npz import decode_arrays, encode_arrays
 SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and not waited for
 SAVE_SECONDS = 240.0  # after which a shard that writes its part of a checkpoint and says nothing is given up
 LAST_SAVE_SECONDS = 30.0  # for writing it when the job ends: its ranks have 90 s for that in all
-WORD_SECONDS = 2.0  # after which shards are told something, so that they know of the learner
+WORD_SECONDS = 2.0  # after which shards are told something, so that they know that the learner is alive
 
 
 @dataclasses.dataclass
@@ -33,16 +33,16 @@ class _Shard:
     """What is known of a living shard.
 
     Attributes:
-        size: transitions, when it last spoke.
-        weight: sum of what they are drawn with, their priorities to the priority exponent.
-        inserted: transitions that ever came.
-        asked: batches.
-        received: batches.
+        size: its transitions, when it last spoke.
+        weight: sum of the weights by which they are drawn: their priorities to the power of the priority exponent.
+        inserted: transitions that ever came to it.
+        asked: batches that it was asked for.
+        received: batches that have come from it.
         heard: when it last spoke, by time.monotonic; 0 before.
         words: how often it has spoken.
         saving: whether it has said that it writes its part of a checkpoint: it may be silent meanwhile.
-        told: whether its silence was told of.
-        credit: batches that it should have given more than it has, by its share of the weights.
+        told: whether its silence was reported.
+        credit: batches that it should have been asked for, by its share of the weights, minus those that it was.
     """
 
     process: int
@@ -58,16 +58,17 @@ class _Shard:
     told: bool = False
 
     def silent(self, now: float) -> bool:
-        """Whether it should have spoken since. Before its first word it is the start that waits for it."""
+        """Whether it has been silent for too long. Before its first word, the start of the job waits for it."""
         return self.heard > 0.0 and not self.saving and now - self.heard >= SILENT_SECONDS
 
 
 class Sampler:
-    """Keeps `--prefetch` batches asked for or ready, from the shards in proportion to the sums of their weights: so
-    each transition is drawn as often as from one replay (Horgan et al. 2018, appendix F).
+    """Keeps `--prefetch` batches asked for or ready.
 
-    Below the minimum fill, in the beginning or after the loss of a shard, it asks for none. A lost shard is left out;
-    with the last one the job ends (RoleLost), and with the last actor, since nothing new would come.
+    It asks the shards in proportion to the sums of their weights, so that each transition is drawn as often as from one
+    replay (Horgan et al. 2018, appendix F). Below the minimum fill, in the beginning or after the loss of a shard, it
+    asks for no batch. A lost shard is left out. The job ends (RoleLost) with the last shard, and also with the last
+    actor, since nothing new would come.
 
     Args:
         schedule: takes the batches.
@@ -76,7 +77,7 @@ class Sampler:
 
     Attributes:
         version: updates so far.
-        paused: whether there are too few transitions to learn.
+        paused: whether there are too few transitions to learn from.
     """
 
     def __init__(
@@ -112,25 +113,29 @@ class Sampler:
 
     @property
     def outstanding(self) -> int:
-        """Batches that were asked for and have not come, but for those of shards that were named as silent."""
+        """Batches that were asked for and have not come, except from shards that were named as silent."""
         return sum(shard.asked - shard.received for shard in self._shards.values() if not shard.told)
 
     @property
     def minimum(self) -> int:
-        """Transitions that learning takes; no more than half of what the living shards keep: they may never hold more
-        from episodes of a step or two, which have more frames for each transition than a shard has places for."""
+        """The number of transitions that learning needs, at most half of what the living shards keep.
+
+        With episodes of a step or two they may never hold more than that half, because these have more frames for each
+        transition than a shard has places for.
+        """
         config = self.context.config
         each = config.replay.replay_capacity // config.apex.replay_shards
         return min(config.replay.replay_minimum, each * len(self._shards) // 2)
 
     def begin(self, state: State, agent_steps: int = 0) -> None:
-        """Has shards and actors begin, from what `save` gave before, or from nothing.
+        """Makes shards and actors begin, from a state that `save` gave, or from nothing.
 
         Args:
-            agent_steps: of all actors in the earlier parts of this run: exploration that falls goes on from there.
+            state: from `save`; empty at the beginning of a run.
+            agent_steps: of all actors in the earlier parts of this run; an epsilon that decreases goes on from there.
 
         Raises:
-            UsageError: this is the start too many.
+            UsageError: the run was started more often than its replay can count.
         """
         self._run = int(state.get("run", 0)) + 1
         if self._run >= RUNS:
@@ -176,13 +181,13 @@ class Sampler:
                 self._ask()
 
     def due(self) -> bool:
-        """Whether a batch is on its way that is wanted at once: while others are ready there is time."""
+        """Whether a batch that is on its way is wanted at once; while others are ready, there is time."""
         return self.outstanding > 0 and not self.schedule.ready
 
     def waits(self) -> Wait:
         """What the trainer waits for, when it waits for a batch."""
         inserted, run = sum(shard.inserted for shard in self._shards.values()), self.context.config.run
-        # An actor's process that hangs is replaced after so long, and has to start then.
+        # The time after which an actor's process that hangs is replaced, and the time that the new one needs to start.
         patience = max(run.stall_seconds, run.start_seconds) + run.start_seconds
         if self.paused:
             what = f"transitions to learn from, {self.minimum} or more; {inserted} were inserted"
@@ -218,7 +223,7 @@ class Sampler:
             done(whole)
 
     def _hear(self, event: Event) -> None:
-        """A shard has spoken."""
+        """Notes that a shard has spoken."""
         shard = next((s for s in self._shards.values() if s.process == getattr(event, "peer", None)), None)
         if shard is None or isinstance(event, PeerLost):
             return
@@ -241,7 +246,7 @@ class Sampler:
             self._give_up_saving(self._saving, now)
 
     def _give_up_saving(self, saving: _Saving, now: float) -> None:
-        """A checkpoint is not held up by shards that are silent, nor by those that write for too long."""
+        """Gives up shards that are silent or write for too long, so that they do not hold up a checkpoint."""
         given_up = {index for index in saving.missing if self._is_late(saving, self._shards[index], now)}
         self._told_of_save(given_up, saving.step)
         for index in given_up:
@@ -250,7 +255,10 @@ class Sampler:
                 self._saving = None
 
     def _is_late(self, saving: _Saving, shard: _Shard, now: float) -> bool:
-        """At the end of a job there is little time; before, a shard may write for as long as it says that it does."""
+        """Whether a shard takes too long to save.
+
+        At the end of a job there is little time; before, a shard may write for as long as it says that it does.
+        """
         if self._halted:
             return shard.told or now - saving.began >= LAST_SAVE_SECONDS
         return shard.told or now - max(saving.began, shard.heard) >= SAVE_SECONDS
@@ -265,7 +273,7 @@ class Sampler:
         self.transport.send([json_blob(self.context.layout.chief, Topic.EVENT, {"name": name, "text": text})])
 
     def _buffer(self) -> np.ndarray:
-        """Where the next batch goes."""
+        """The buffer into which the next batch is received."""
         return self._free.pop() if self._free else self.batches.buffer()
 
     def _on_shard(self, message: Message) -> None:
@@ -273,9 +281,9 @@ class Sampler:
         if header.sender not in self._shards:
             return  # the last words of a lost one
         shard = self._shards[header.sender]
-        if header.version >= shard.inserted:  # the two kinds may overtake one another
+        if header.version >= shard.inserted:  # SAMPLE and SIZE may overtake each other
             shard.size, shard.weight, shard.inserted = header.count, header.value, header.version
-        if header.kind == Kind.SIZE:  # of the words of one kind none overtakes another
+        if header.kind == Kind.SIZE:  # messages of one kind stay in order
             shard.saving = bool(header.flags & Flag.CHECKPOINT)
         if header.kind == Kind.SAMPLE:
             shard.received += 1
@@ -294,7 +302,10 @@ class Sampler:
             self._tell(Kind.TRIM)
 
     def _can_be(self, priorities: np.ndarray) -> bool:
-        """Whether a shard would take them. Where not, the batch keeps its old ones; the first time is told of."""
+        """Whether a shard would take these priorities; if not, the batch keeps its old ones.
+
+        Priorities that it would not take are counted, and the first time they are reported.
+        """
         wrong = int((~(np.isfinite(priorities) & (priorities >= 0))).sum())
         if wrong:
             self.schedule.metrics.count("priorities_not_sent", wrong)
@@ -327,8 +338,10 @@ class Sampler:
             self.transport.send([Message(shard.process, header)])
 
     def _next_shard(self) -> _Shard | None:
-        """The one that is furthest behind its share of the batches, unless it is asked for many already: then none, or
-        the shares would be those of how fast shards answer."""
+        """The shard that is furthest behind its share of the batches, or None if it owes many batches already.
+
+        To ask another shard instead would make the shares depend on how fast shards answer.
+        """
         able = [shard for shard in self._shards.values() if shard.size and not (shard.told or shard.saving)]
         if not able:
             return None
@@ -378,7 +391,7 @@ class _Saving:
         return self.without(index)
 
     def without(self, index: int) -> bool:
-        """Nothing comes from that shard any more; True when it was the last one."""
+        """Waits for that shard no more; True when it was the last one."""
         self._missing.discard(index)
         if not self._missing:
             self._done(self._state)

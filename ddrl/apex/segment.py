@@ -19,9 +19,9 @@ from ddrl.structured import field_types, float_parts, type_of
 from ddrl.types import ActionSpace, Discrete, MultiDiscrete
 
 MAGIC = b"ddrs"
-VERSION = 1  # of the bytes
+VERSION = 1  # of the layout of the bytes
 LOST = "it is lost; if more of them are, look for faulty memory or a faulty network"
-COMPRESSED = 1  # flag: the frames are
+COMPRESSED = 1  # flag: the frames are compressed
 LARGEST_NUMBER = 2**63 - 1
 KEPT_TYPES = ("uint8", "float32", "bool")
 # magic, version, flags, actor, run_id, simulator, first step, transitions, frames, bytes of description and of frames
@@ -30,7 +30,7 @@ _CHECKSUM = struct.Struct("<Q")  # CRC-32 of all that follows it
 
 
 class Segment(NamedTuple):
-    """M transitions of n steps of one simulator, in the order of its steps; each frame once.
+    """M transitions of n steps of one simulator, in the order of its steps; each frame is there once.
 
     The observation of transition i ends with `frames[row[i]]`, the one after its steps with `frames[row[i] +
     steps[i]]`. Transition i is the simulator's step `first_step + row[i] - row[0]`.
@@ -39,10 +39,10 @@ class Segment(NamedTuple):
         actor: id of the sender.
         run_id: of the sender's incarnation; an actor that comes back has a larger one.
         simulator: number of the simulator within the actor.
-        first_step: of the first transition; counted from the beginning of the incarnation, and never repeated.
+        first_step: step of the first transition, counted from the beginning of the incarnation; none is repeated.
         frames: <observation's type>[F, ...] one after the other.
-        age: <uint8>[F] how many frames before belong to the stack that ends with this one; older ones are zero.
-        row: <int32>[M] rising.
+        age: <uint8>[F] how many earlier frames belong to the stack that ends with this one; older ones are zero.
+        row: <int32>[M] number of the frame with which the observation ends, rising.
         steps: <int32>[M] from 1 to n; fewer than n where the episode ends before.
         action: <int32>[M], or <float32>[M, A].
         reward: <float32>[M] discounted sum of the rewards of the steps.
@@ -68,16 +68,16 @@ class Segment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentFormat:
-    """What the segments of a job have in common; actors and replay shards must agree in it.
+    """The format of the segments of a job, in which actors and replay shards must agree.
 
     Attributes:
         observation_shape: of one observation.
-        observation_type: by `ddrl.structured.type_text`.
+        observation_type: type of one observation, as text by `ddrl.structured.type_text`.
         action_space: of the environment.
         stack: frames in an observation, oldest first along its first axis.
         n_step: n, the most steps of a transition.
-        length: the most steps that a segment covers, and so the most transitions. With 50, the 3 frames before and
-            the 3 after of Atari's stacks and 3-step returns are 12% more than one frame for each.
+        length: the most steps that a segment covers, and so the most transitions. To 50 frames of Atari, the 3 earlier
+            ones that stacks need and the 3 later ones that 3-step returns need add 12%.
 
     Raises:
         UsageError: a number is out of range, or the observation is not that many frames.
@@ -103,33 +103,33 @@ class SegmentFormat:
 
     @functools.cached_property
     def observation_dtype(self) -> np.dtype:
-        """Of one observation."""
+        """Type of one observation."""
         return type_of(self.observation_type)
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
-        """Of one frame."""
+        """Shape of one frame."""
         shape = self.observation_shape
         return shape if self.stack == 1 else (shape[0] // self.stack, *shape[1:])
 
     @property
     def frame_bytes(self) -> int:
-        """Of one frame."""
+        """Bytes of one frame."""
         return math.prod(self.frame_shape) * self.observation_dtype.itemsize
 
     @property
     def most_frames(self) -> int:
-        """Frames of a segment, at most."""
+        """The most frames of a segment."""
         return self.stack - 1 + self.length + self.n_step
 
     @property
     def action_type(self) -> np.dtype:
-        """Of one component of an action."""
+        """Type of one component of an action."""
         return self.action_space.action_dtype
 
     @functools.cached_property
     def description(self) -> bytes:
-        """What sender and receiver compare: JSON, padded to a multiple of 8 bytes."""
+        """The format as JSON, padded to a multiple of 8 bytes, which sender and receiver compare."""
         space = self.action_space
         facts = {
             "observation": list(self.observation_shape),
@@ -153,10 +153,14 @@ class SegmentFormat:
         return {"version": (m, np.dtype(np.int64)), **four, "action": action, "age": ((frames,), np.dtype(np.uint8))}
 
     def encode(self, segment: Segment, compress: bool | None = None) -> bytes:
-        """The bytes to send. `compress`: the frames; None: if they are images.
+        """The bytes of a segment to send.
 
         Neighbouring frames of a game are so alike that Zstandard makes 40 bytes of 7,900, for less processor time than
         copying and checking them takes.
+
+        Args:
+            segment: of this format.
+            compress: whether to compress the frames (None: if they are images).
 
         Raises:
             UsageError: the segment is not of this format, or has values that a replay must not get.
@@ -189,10 +193,10 @@ class SegmentFormat:
         return b"".join([_CHECKSUM.pack(checksum), *parts])
 
     def decode(self, data: bytes) -> Segment:
-        """The segment in bytes of `encode`; its arrays are views of them, and not to be written.
+        """The segment in bytes that `encode` made; its arrays are views of bytes, and must not be written to.
 
         Raises:
-            UsageError: they are damaged, of another format, or hold values that a replay must not get.
+            UsageError: the bytes are damaged, of another format, or hold values that a replay must not get.
         """
         start = _CHECKSUM.size + _HEADER.size
         if len(data) < start:
@@ -272,7 +276,7 @@ class SegmentFormat:
             _require("observation", part, -LARGEST_PRIORITY, LARGEST_PRIORITY)
 
     def _check_rows(self, segment: Segment) -> None:
-        """Frames of every stack are there."""
+        """Raises UsageError if rows do not rise within the segment, or if frames of a stack are missing."""
         row, steps = segment.row.astype(np.int64), segment.steps
         _require("steps", steps, 1, self.n_step)
         _require("age", segment.age, 0, self.stack - 1)
@@ -289,7 +293,7 @@ class SegmentFormat:
     def _decompress(self, data: memoryview, frames: int) -> bytes:
         expected = frames * self.frame_bytes
         try:
-            # What it says is what it takes: no more memory than that, whatever comes.
+            # The size is checked first, so that no data, whatever they are, can take more memory than the frames.
             size = zstandard.get_frame_parameters(data).content_size
             if size == expected:
                 return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)

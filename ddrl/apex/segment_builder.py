@@ -12,23 +12,23 @@ from ddrl.types import Unroll
 class SegmentBuilder:
     """The local buffer of an actor with B simulators (Horgan et al. 2018, algorithm 1 and appendix F).
 
-    Every `length` steps there is a segment of each simulator, over the steps whose n next ones are there. The end of
-    an episode does not end a segment: sums of rewards end there, ages tell whose frames a stack has, and the rows that
-    are not valid are no transitions. So messages have one size whatever the episodes' length.
+    After every `length` steps it makes a segment for each simulator, of the steps whose n next ones are there. The end
+    of an episode does not end a segment: sums of rewards end there, ages tell which frames belong to a stack, and rows
+    that are not valid are no transitions. So messages have one size, however long the episodes are.
 
-    The initial priority is |R + D max_a q(s', a) - q(s, a)| with the Q-values that the actor had when it saw the
-    states, by whatever parameters it had then; so a transition is complete when s' has been acted on.
+    The initial priority is |R + D max_a q(s', a) - q(s, a)|, with the Q-values that the actor computed when it saw the
+    states, from the parameters that it had then. So a transition is complete when s' has been acted on.
 
     Args:
         format: of the segments.
         simulators: B.
         actor: id of the sender.
-        run_id: of this incarnation, larger than any before.
+        run_id: of this incarnation, larger than that of any before.
     """
 
     def __init__(self, format: SegmentFormat, simulators: int, actor: int, run_id: int):
         self.format, self.actor, self.run_id = format, actor, run_id
-        # At most `length` + n rows wait, then come those of a piece and those that begin anew after a reset.
+        # At most `length` + n rows wait; then come the rows of a piece, and those that a reset adds.
         rows = 2 * (format.length + format.n_step + format.stack)
         action = (format.action_space.action_shape, format.action_type)
         self._history = History(
@@ -39,7 +39,7 @@ class SegmentBuilder:
         self._next = 0  # the first row that was not sent
 
     def add(self, unroll: Unroll, action_value: np.ndarray) -> list[Segment]:
-        """Takes steps that continue the last ones; the segments that became full, oldest first.
+        """Takes steps that continue the last ones; returns the segments that became full, oldest first.
 
         Args:
             unroll: [T, B]; copied. `value` <float32>[T+1, B] is max_a q(s, a), or q(s, pi(s)); its last row is used
@@ -62,7 +62,7 @@ class SegmentBuilder:
         return segments
 
     def flush(self) -> list[Segment]:
-        """Segments of all steps whose n next ones are there: at the end of a run."""
+        """Segments of all remaining steps whose n next ones are there, for the end of a run."""
         return self._cut(self._ready()) if self._ready() > self._next else []
 
     def _append(self, piece: Unroll, action_value: np.ndarray) -> None:
@@ -72,11 +72,11 @@ class SegmentBuilder:
         self._taken[ring[:-1]] = action_value
 
     def _ready(self) -> int:
-        """Rows before this one have n later ones that were acted on."""
+        """The first row whose n-th next row has not been acted on; all rows before it are ready."""
         return self._history.head - self.format.n_step
 
     def _cut(self, stop: int) -> list[Segment]:
-        """Segments of the rows up to `stop`, of the simulators that have transitions there."""
+        """Segments of the rows before `stop`, for the simulators that have transitions there."""
         history, simulators = self._history, self._history.simulators
         rows = np.arange(self._next, stop)
         shape = (len(rows), simulators)

@@ -1,5 +1,4 @@
-"""What an actor of Ape-X does: it acts, and makes segments with initial priorities (Horgan et al. 2018, algorithm
-1)."""
+"""Acting in Ape-X: steps become segments with initial priorities (Horgan et al. 2018, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ from ddrl.apex.segment_builder import SegmentBuilder
 from ddrl.sampling.rollouts import RolloutActor, empty_unroll
 from ddrl.types import Snapshot, Unroll
 
-STEPS = 10  # of all simulators between two looks at newer parameters
+STEPS = 10  # of each simulator between two looks for newer parameters
 
 PriorityValues = Callable[[Any, Unroll, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(parameters <float32>[N], unroll [T, B], what the policy gave [T, B, P]) -> the largest value of each state
+"""(parameters <float32>[N], unroll [T, B], outputs of the policy [T, B, P]) -> the largest value of each state
 <float32>[T+1, B], or that of the policy's own action, and the value of each action taken <float32>[T, B]."""
 
 
 class OutputActor(RolloutActor):
-    """A rollout actor that keeps what the policy gave.
+    """A rollout actor that keeps the outputs of the policy.
 
     Attributes:
         outputs: <float32>[T, B, P] of the last rollout.
@@ -43,7 +42,7 @@ class SegmentMaker:
     Args:
         actor: with all simulators of one process; it needs no value of the last observation.
         builder: of the same simulators.
-        values: for the initial priorities.
+        values: gives the values from which initial priorities are computed.
     """
 
     def __init__(self, actor: OutputActor, builder: SegmentBuilder, values: PriorityValues):
@@ -57,7 +56,7 @@ class SegmentMaker:
         )
 
     def act(self, snapshot: Snapshot) -> list[Segment]:
-        """Acts for `STEPS` agent steps of each simulator with these parameters; the segments that became full."""
+        """Acts for `STEPS` agent steps of each simulator with these parameters; returns segments that became full."""
         self.actor.fill(self._unroll, lambda: snapshot)
         largest, taken = self._values(snapshot.parameters, self._unroll, self.actor.outputs)
         return self.builder.add(self._unroll._replace(value=largest), taken)

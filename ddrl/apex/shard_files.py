@@ -1,4 +1,4 @@
-"""Files of a replay shard: a few parts of its pool, of which those that changed are written, and one of the rest."""
+"""Files of a replay shard: a few for parts of its pool, written only if these have changed, and one for the rest."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FORMAT = 1
 
 
 class ShardFiles:
-    """Remembers what the last saves wrote, and where."""
+    """Saves and loads a replay shard; remembers what the last saves wrote, and where."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """The next save writes everything."""
+        """Forgets the last saves, so that the next one writes everything."""
         self._directory: Path | None = None
         self._saves: list[dict[str, Any]] = []
 
@@ -37,14 +37,14 @@ class ShardFiles:
         named: storage.Named,
         beat: Callable[[], object] = lambda: None,
     ) -> dict[str, np.ndarray]:
-        """Writes the changed parts of the pool and clears their marks; the manifest.
+        """Writes the changed parts of the pool and clears their marks; returns the manifest.
 
         Args:
             directory: made if it is not there.
-            facts: for JSON.
+            facts: facts for the manifest, as types that JSON has.
             pool: of the transitions.
             rest: arrays that are written as a whole.
-            named: the names of files that checkpoints on disk name.
+            named: gives the names of the files that checkpoints on disk need.
             beat: called again and again while files are written.
 
         Raises:
@@ -68,31 +68,31 @@ class ShardFiles:
         return {"replay": np.frombuffer(json.dumps(facts).encode(), np.uint8)}
 
     def facts(self, manifest: dict[str, np.ndarray], kind: dict[str, Any]) -> dict[str, Any]:
-        """What `save` was given, if its `kind` is that of this replay.
+        """The facts of a manifest, once it is checked that their `kind` is that of this replay.
 
         Args:
-            manifest: that `save` gave.
-            kind: what this replay must agree in.
+            manifest: what `save` returned.
+            kind: facts in which a saved replay must agree with this one.
 
         Raises:
-            UsageError: it is not.
+            UsageError: the saved replay is of another kind.
         """
         facts = storage.facts_in(manifest["replay"])
         storage.check_same({"version": facts.get("version")} | facts.get("kind", {}), {"version": FORMAT} | kind)
         return facts
 
     def load(self, directory: Path, facts: dict[str, Any], pool: TransitionPool, rest: Sequence[np.ndarray]) -> None:
-        """Fills the pool, whose `used` is as it was, and the arrays of the rest.
+        """Fills the pool and the arrays of the rest.
 
         Args:
-            directory: that `save` wrote to.
+            directory: the one to which `save` wrote.
             facts: those of the manifest.
-            pool: is filled.
-            rest: C-contiguous arrays, which are filled too.
+            pool: the pool to fill; its `used` must be as it was at the save.
+            rest: C-contiguous arrays to fill.
 
         Raises:
             UsageError: a file is missing or damaged.
-            ValueError: there are not the files of all parts.
+            ValueError: the manifest does not have a file for each part.
         """
         filled = [part for part in range(len(pool.changed)) if any(array.size for array in pool.part(part))]
         if [entry["part"] for entry in facts["parts"]] != filled:
@@ -111,7 +111,7 @@ def _write_part(
     previous: dict[int, dict[str, Any]],
     beat: Callable[[], object],
 ) -> dict[str, Any]:
-    """The entry of a part: that of the last save if nothing has changed, and none in truth if it is empty."""
+    """The entry of a part, which is written unless it is empty (0 bytes) or as it was at the last save."""
     if not pool.changed[part] and part in previous and storage.is_there(directory, previous[part]):
         return previous[part]
     arrays = pool.part(part)

@@ -31,14 +31,14 @@ class ShardReplay:
     Transition i is drawn with probability p_i^w / sum_j p_j^w, one from each of M equal parts of the sum (stratified).
 
     Inserting always succeeds, so nobody ever waits for a learner: what is above the hard capacity, 1.25 times the soft
-    one, makes room at once, and `trim` evicts down to the soft one. Evicted are the oldest, or, with an eviction
-    exponent x, transitions drawn with probability p_i^x / sum_j p_j^x.
+    one, is evicted at once, and `trim` evicts down to the soft one. The oldest transitions are evicted, or, with an
+    eviction exponent x, transitions drawn with probability p_i^x / sum_j p_j^x.
 
-    A frame is stored once for all transitions of its segment, and goes with the last of them. Should segments have
-    more frames for each transition than places were made for, transitions make room for frames likewise.
+    A frame is stored once for all transitions of its segment, and goes with the last of them. If segments have more
+    frames for each transition than places were made for, transitions are also evicted to make room for frames.
 
-    The key of a transition is that of its place, which grows by the number of places with each use, so it is never
-    given again; nor by a later incarnation of this shard, since each `run` has keys of its own.
+    The key of a transition is that of its place, which grows by the number of places with each use. So no key is given
+    twice, not even by a later incarnation of this shard, since each `run` has keys of its own.
 
     Args:
         format: of the segments.
@@ -50,11 +50,11 @@ class ShardReplay:
 
     Attributes:
         size: transitions that can be drawn.
-        hard_capacity: the most that there ever are.
-        inserted: transitions so far.
+        hard_capacity: the most transitions that there ever are.
+        inserted: transitions inserted so far.
         sampled: transitions drawn so far, repetitions included.
         updated: priorities set so far.
-        evicted: transitions so far, those removed by key included.
+        evicted: transitions evicted so far, those removed by key included.
         ignored: priorities and removals that came for transitions which were gone, or never there.
         refused: segments with bad values, or with steps that were here before.
 
@@ -112,7 +112,7 @@ class ShardReplay:
         return TransitionPool.bytes_for(format, places, frames) + 2 * 8 * places + trees
 
     def insert(self, data: bytes | Segment) -> bool:
-        """Takes a segment, as bytes or as it is; False where its first step, or a later one, was here before.
+        """Takes a segment, as bytes or as it is; returns False if its first step, or a later one, was here before.
 
         Raises:
             UsageError: it is not of this format, or has values that make no sense; nothing was taken.
@@ -165,7 +165,7 @@ class ShardReplay:
         return self._gather(drawn, (importance / importance.max()).astype(np.float32), into)
 
     def set_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Gives drawn transitions new priorities. The last of equal keys wins; keys that are gone are counted.
+        """Gives drawn transitions new priorities. The last of equal keys wins; `ignored` counts keys that are gone.
 
         Args:
             keys: <int64>[M] from `sample`.
@@ -182,20 +182,20 @@ class ShardReplay:
         self._weigh(items, priorities[live])
 
     def remove(self, keys: np.ndarray) -> int:
-        """Evicts transitions by their keys <int64>[M]; how many were there. Keys that are gone are counted."""
+        """Evicts transitions by their keys <int64>[M]; returns how many. `ignored` counts keys that are gone."""
         items = np.unique(self._find(np.asarray(keys, np.int64))[0])
         self._evict(items)
         return len(items)
 
     def trim(self) -> int:
-        """Evicts what is above the soft capacity, which the learner asks for now and then; how many that were."""
+        """Evicts what is above the soft capacity, for which the learner asks now and then; returns how many."""
         excess = max(0, self.size - self.capacity)
         self._evict(self._order.choose(excess))
         return excess
 
     @property
     def weight(self) -> float:
-        """Sum of the weights that transitions are drawn with, their priorities to the priority exponent."""
+        """Sum of the weights by which transitions are drawn: their priorities to the power of the exponent."""
         return float(self._tree.total)
 
     def counters(self) -> dict[str, int]:
@@ -205,7 +205,9 @@ class ShardReplay:
         return {**counts, "size": self.size, "frames": frames, "streams": len(self._streams)}
 
     def ages(self, quantiles: np.ndarray) -> np.ndarray:
-        """<float64>[k] quantiles of the ages, which are counts of transitions inserted since. Looks at all of them.
+        """Quantiles <float64>[k] of the transitions' ages. Looks at all of them.
+
+        The age of a transition is the number of transitions inserted since.
 
         Raises:
             ValueError: there are no transitions.
@@ -216,9 +218,9 @@ class ShardReplay:
         return np.quantile(self.inserted - 1 - numbers, quantiles)
 
     def priority_histogram(self, edges: np.ndarray) -> np.ndarray:
-        """<int64>[k + 1] transitions by priority: below the first of the rising `edges` [k], between, and above.
+        """Numbers of transitions <int64>[k + 1] with priorities below, between, and above the k rising `edges`.
 
-        Looks at all of them. With a priority exponent of 0 nothing is known of the priorities, and all are above.
+        Looks at all transitions. With a priority exponent of 0 their priorities are not known, and all are above.
         """
         weights = self._tree.weights[self._tree.weights > 0]
         return np.bincount(np.searchsorted(self._weight(edges), weights, side="right"), minlength=len(edges) + 1)
@@ -232,7 +234,7 @@ class ShardReplay:
 
         Args:
             directory: of this shard alone.
-            named: the names of files that checkpoints on disk name.
+            named: gives the names of the files that checkpoints on disk need.
             beat: called again and again while files are written.
 
         Returns:
@@ -255,11 +257,12 @@ class ShardReplay:
         return self._files.save(Path(directory), facts, pool, rest, named, beat)
 
     def load(self, directory: str | Path, manifest: dict[str, np.ndarray]) -> None:
-        """Replaces everything by what `save` wrote. From there on all goes as it would have without it, to the bit; in
-        a later incarnation but for the keys of what is inserted from then on.
+        """Replaces the content by what `save` wrote; the replay then goes on, bit for bit, as the one that was saved.
+
+        Only in a later incarnation, transitions that are inserted from then on have other keys.
 
         Raises:
-            UsageError: the files are missing or damaged, or those of another kind of replay; this one is empty then.
+            UsageError: the files are missing or damaged, or from another kind of replay; this one is empty then.
         """
         self._forget()
         try:
@@ -323,7 +326,7 @@ class ShardReplay:
         )
 
     def _find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The items that have one of the keys <int64>[M], and which keys those are <bool>[M]; the others count."""
+        """The items with these keys <int64>[M], and which keys have one <bool>[M]; `ignored` counts the others."""
         items = keys % self.hard_capacity
         live = (self._keys[items] == keys) & (self._tree.weights[items] > 0)
         items = items[live]
@@ -331,7 +334,7 @@ class ShardReplay:
         return items, live
 
     def _make_room(self, transitions: int, frames: int) -> None:
-        """Evicts until so many transitions and frames can come."""
+        """Evicts transitions until there is room for so many transitions and frames."""
         self._evict(self._order.choose(max(0, self.size + transitions - self.hard_capacity)))
         while (missing := frames - self._pool.free_frames.count) > 0:
             self._evict(self._order.choose(min(self.size, missing)))
@@ -347,7 +350,7 @@ class ShardReplay:
         self.size, self.evicted = self.size - len(items), self.evicted + len(items)
 
     def _renew_keys(self, items: np.ndarray) -> None:
-        """Keys of free items are at least those of this incarnation."""
+        """Raises the keys of free items to those of this incarnation, if they are lower."""
         self._keys[items] = np.maximum(self._keys[items], self._first_keys[items])
 
     def _weigh(self, items: np.ndarray, priorities: np.ndarray) -> None:
@@ -362,11 +365,11 @@ class ShardReplay:
         return [self._tree] if self._eviction_tree is None else [self._tree, self._eviction_tree]
 
     def _everywhere(self) -> list[np.ndarray]:
-        """What changes in all places, and is saved as a whole."""
+        """The arrays that change in all places, and so are saved as a whole."""
         return [self._pool.references, self._keys, *(tree.weights for tree in self._trees())]
 
     def _forget(self) -> None:
-        """Makes it empty."""
+        """Empties the replay."""
         self.size = self.inserted = self.sampled = self.updated = self.evicted = self.ignored = self.refused = 0
         self._keys = self._first_keys.copy()
         self._streams: dict[tuple[int, int], tuple[int, ...]] = {}  # (actor, simulator): (run_id, next step)
@@ -377,7 +380,7 @@ class ShardReplay:
         self._files.forget()
 
     def _kind(self) -> dict[str, Any]:
-        """What a saved replay must agree in."""
+        """The facts in which a saved replay must agree with this one."""
         return {
             "format": self.format.description.decode().rstrip(),
             "capacity": self.capacity,

@@ -18,7 +18,7 @@ class ShardSetup(NamedTuple):
     format: SegmentFormat
 
     def encode(self) -> np.ndarray:
-        """As JSON in <uint8>[bytes]."""
+        """The setup as JSON in <uint8>[bytes]."""
         format = self.format
         facts = {
             "run": self.run,

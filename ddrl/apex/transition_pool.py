@@ -1,4 +1,4 @@
-"""Where a replay shard keeps transitions: rows of a table, and frames that several of them share."""
+"""The memory of a replay shard: transitions as rows of a table, and frames that several of them share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ddrl.errors import UsageError
 from ddrl.replay import storage
 
 LARGEST_CAPACITY = 100_000_000  # places are numbered with 32 bits
-HARD_FACTOR = 1.25  # the hard capacity, in soft ones
-SCATTERED_FRAMES = 2.0  # places for each transition where neighbours do not go together
+HARD_FACTOR = 1.25  # hard capacity / soft capacity
+SCATTERED_FRAMES = 2.0  # places for frames per transition, if neighbours that share frames are not evicted together
 
 
 class Items(NamedTuple):
@@ -37,8 +37,9 @@ class Items(NamedTuple):
 
 
 class FreePlaces:
-    """Free places, given out in the order in which they came back: what is emptied in the order in which it was filled
-    is written from its beginning to its end, over and over.
+    """Free places, given out in the order in which they came back.
+
+    So memory that is emptied in the order in which it was filled is written from beginning to end, over and over.
 
     Args:
         first: the first place.
@@ -67,7 +68,7 @@ class FreePlaces:
         self.count += len(places)
 
     def get(self) -> np.ndarray:
-        """All of them <int32>[count], in order."""
+        """All free places <int32>[count], in the order in which they will be given out."""
         return self._ring[self._indices(self._start, self.count)]
 
     def set(self, places: np.ndarray) -> None:
@@ -80,7 +81,7 @@ class FreePlaces:
 
 
 class TransitionPool:
-    """S places for transitions and P for frames, in any order. It decides nothing: who evicts whom is not its matter.
+    """S places for transitions and P for frames, in any order. It does not decide which transitions are evicted.
 
     A frame is kept for as long as a stack of a transition has it.
 
@@ -92,10 +93,10 @@ class TransitionPool:
     Attributes:
         frames: <observation's type>[P, ...].
         references: <int32>[P] how often stacks of transitions have this frame.
-        items: the table.
-        free_items: places of the table.
-        free_frames: places for frames.
-        changed: <bool>[parts] what was written since the marks were last cleared, by `part`.
+        items: the table of the transitions.
+        free_items: free places of the table.
+        free_frames: free places for frames.
+        changed: <bool>[parts] which parts (see `part`) were written since these marks were last cleared.
     """
 
     def __init__(self, format: SegmentFormat, places: int, frames: int):
@@ -114,7 +115,7 @@ class TransitionPool:
         return frames * (format.frame_bytes + 8) + places * (item + 4)
 
     def forget(self) -> None:
-        """Makes it empty."""
+        """Empties the pool."""
         self.frames[0] = 0
         self.references[:] = 0
         self.references[0] = 1  # the black frame is never free
@@ -123,10 +124,13 @@ class TransitionPool:
         self.changed[:] = False
 
     def put(self, segment: Segment, number: int) -> np.ndarray:
-        """Stores a segment for which there is room; the items <int32>[M] of its transitions, numbered from `number`."""
+        """Stores a segment for which there is room; returns the items <int32>[M] of its transitions.
+
+        The transitions are numbered from `number` on.
+        """
         stacks = self._stacks(segment)
         counts = np.bincount(stacks.ravel(), minlength=len(segment.frames) + 1)
-        shown = np.flatnonzero(counts[1:])  # frames that only rows which are not valid showed are left out
+        shown = np.flatnonzero(counts[1:])  # frames that only rows that are not valid show are left out
         places = np.zeros(len(counts), np.int32)
         places[shown + 1] = new = self.free_frames.take(len(shown))
         items = self.free_items.take(len(segment.row))
@@ -141,7 +145,7 @@ class TransitionPool:
         return items
 
     def drop(self, items: np.ndarray) -> None:
-        """Frees items <int>[k], all different, and the frames that no other has."""
+        """Frees items <int>[k], all different, and the frames that no other item has."""
         places = self.items.stacks[items].ravel()
         np.subtract.at(self.references, places, 1)
         self.free_frames.give(np.unique(places[self.references[places] == 0]))
@@ -151,18 +155,18 @@ class TransitionPool:
         """Writes the observations of items <int>[k], and those after their steps, into C-contiguous arrays [k, ...]."""
         stacks = self.items.stacks[items]
         for out, i in ((before, 0), (after, 1)):
-            # The mode has nothing to clip: with the default, NumPy would fill another array first.
+            # There is nothing to clip, but with the default mode NumPy would fill another array first.
             frames = out.reshape(*stacks[:, i].shape, *self.format.frame_shape)
             self.frames.take(stacks[:, i], axis=0, out=frames, mode="clip")
 
     def part(self, index: int) -> list[np.ndarray]:
-        """One of `len(changed)` parts of all that is written at `put`, up to what was ever used; may be empty."""
+        """One of `len(changed)` parts of the arrays that `put` writes, without places never used; may be empty."""
         frames = slice(*(self._bound(len(self.frames), self.used[1], i) for i in (index, index + 1)))
         items = slice(*(self._bound(len(self.items.number), self.used[0], i) for i in (index, index + 1)))
         return [self.frames[frames], *(array[items] for array in self.items)]
 
     def check(self, live: np.ndarray) -> None:
-        """Raises RuntimeError where the parts do not agree, and the live items are not `live` <bool>[S]."""
+        """Raises RuntimeError if the parts do not agree, or if the live items are not `live` <bool>[S]."""
         references = np.bincount(self.items.stacks[live].ravel(), minlength=len(self.frames))
         references[0] += 1
         if (references != self.references).any():
@@ -174,7 +178,7 @@ class TransitionPool:
             raise RuntimeError("the black frame is not black")
 
     def _stacks(self, segment: Segment) -> np.ndarray:
-        """<int64>[M, 2, stack] 1 + numbers of the segment's frames, and 0 for a black one."""
+        """The stacks of both observations <int64>[M, 2, stack]: 1 + a frame's number in the segment, 0: black."""
         row = segment.row.astype(np.int64)
         newest = np.stack([row, row + segment.steps], axis=1)
         back = np.arange(self.format.stack - 1, -1, -1)
@@ -224,7 +228,8 @@ def places_for(format: SegmentFormat, capacity: int, eviction_exponent: float | 
             f"--replay-capacity: the part of a shard, {capacity}, must be at most {LARGEST_CAPACITY}; "
             "use more --replay-shards"
         )
-    ratio = format.most_frames / format.length  # rows that are not valid have the room between the two capacities
+    # Frames of rows that are not valid fit into the room between the two capacities.
+    ratio = format.most_frames / format.length
     if eviction_exponent is not None:
         ratio = max(ratio, SCATTERED_FRAMES)
     return places, 1 + math.ceil(ratio * places) + format.most_frames

@@ -42,7 +42,7 @@ class AgentArguments(BenchmarkArguments):
 
 
 def measure(arguments: AgentArguments) -> dict[str, Any]:
-    """Seconds of the import and milliseconds of an action (medians), and what `export` found of each copy."""
+    """Measures the import in seconds and an action in milliseconds (medians), and compares the exported copies."""
     from ddrl.evaluation.agent import load_agent
     from ddrl.evaluation.export import export
 
@@ -75,7 +75,7 @@ def untrained(game: str) -> Any:
 
 
 def _import_seconds() -> float:
-    """Median of several processes."""
+    """Seconds that `import ddrl` takes, the median over several processes."""
     command = [sys.executable, "-c", IMPORT]
     return statistics.median(
         float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(IMPORTS)

@@ -18,7 +18,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import write_json_output
 
-WIDTH = 160  # of tables, where no terminal has another one
+WIDTH = 160  # columns of the tables when the output is no terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class BenchmarkArguments:
     """Write one JSON object to this file (-: standard output) instead of a table."""
 
     def settings(self, *left_out: str) -> dict[str, Any]:
-        """What was asked for, for the result, without where it goes and without these."""
+        """The values of all options, for the result; without `json` (where the result goes) and those in `left_out`."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("json", *left_out)}
 
 
@@ -42,7 +42,7 @@ class TakesTrainOptions(BenchmarkArguments):
 
 
 def some_positive(arguments: BenchmarkArguments, *names: str) -> None:
-    """Fields must be lists of one or more numbers above 0."""
+    """Refuses the arguments unless each of these fields is a list of one or more numbers above 0."""
     for name in names:
         if not getattr(arguments, name) or min(getattr(arguments, name)) <= 0:
             checks.refuse(arguments, name, "give one or more numbers above 0")
@@ -53,12 +53,12 @@ class Benchmark:
     """One command `ddrl bench NAME`.
 
     Attributes:
-        arguments: the class of its options; it explains the measurement.
-        measure: options -> what is told of them, JSON types; see `show`. Raises UsageError.
-        title: of the table; {options.NAME} stands for an option.
+        arguments: the class of its options, whose docstring explains the measurement.
+        measure: takes the options and returns the measured values, in JSON types; see `show`. Raises UsageError.
+        title: the title of the table; {options.NAME} stands for an option.
         notes: unit or meaning of some of the values, by name.
-        details: more of an explanation.
-        failed: what was told -> whether that is a failure, so that the exit status is 1.
+        details: a further explanation for `--help`.
+        failed: takes the measured values; whether they are a failure, so that the exit status is 1.
     """
 
     name: str
@@ -81,9 +81,11 @@ class Benchmark:
         return int(self.failed(values))
 
     def parse(self, argv: Sequence[str]) -> BenchmarkArguments:
-        """The options. Raises UsageError, and SystemExit where they are none of this command's.
+        """Reads the options from the command line; a benchmark with an option `plugin` loads the plugins it names.
 
-        Where `plugin` is one of them, those that it names are loaded.
+        Raises:
+            UsageError: the values cannot be used.
+            SystemExit: the parser refused the command line, or printed the help.
         """
         about = "\n\n".join(filter(None, (inspect.getdoc(self.arguments), self.details)))
         takes = issubclass(self.arguments, TakesTrainOptions)
@@ -97,7 +99,7 @@ class Benchmark:
         return arguments
 
     def _refuse_mistyped(self, rest: Sequence[str], prog: str) -> None:
-        """Refuses an option that is nearly one of the benchmark's own, and none of `ddrl train`."""
+        """Refuses a mistyped option: close to one of the benchmark's own, and not an option of `ddrl train`."""
         own, others = command_line.names_of(command_line.options_of(self.arguments)), option_names()
         for name in (command_line.name_of(word) for word in rest if word.startswith("--")):
             meant = command_line.meant_by(name, own, "--")
@@ -106,7 +108,7 @@ class Benchmark:
 
 
 def option_names() -> set[str]:
-    """Of all options of `ddrl train`, whatever the algorithm."""
+    """The names of all options of `ddrl train`, of every algorithm."""
     kinds: list[type] = [options.TrainArguments, *(known.settings for known in algorithms.ALGORITHMS.values())]
     kinds += [type(group.default) for group in dataclasses.fields(TrainConfig) if group.name != "algorithm"]
     return {option.name for kind in kinds for option in command_line.options_of(kind)}
@@ -116,8 +118,9 @@ def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> Non
     """Prints what was measured, and on what machine.
 
     Args:
-        title: of the table.
-        values: JSON types. Mappings of mappings are tables of their own, lists of mappings a line each.
+        title: the title of the table.
+        values: the measured values, in JSON types. A mapping of mappings becomes a table of its own; each mapping in
+            a list of mappings becomes a line.
         notes: unit or meaning of some of the values, by name.
     """
     console = Console(highlight=False)

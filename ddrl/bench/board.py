@@ -24,15 +24,15 @@ from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import evaluation_record
 
-VARIANTS = 4  # different files of metrics; the other runs have copies
-FIRST = 6  # runs whose curves the page shows to begin with
+VARIANTS = 4  # different metrics files; the other runs have copies of them
+FIRST = 6  # runs whose curves the page shows at first
 SERIES = (
     "train/agent_steps", "train/update", "train/wall_seconds", "evaluation/agent_steps", "evaluation/version",
     "evaluation/wall_seconds", "evaluation/mean", "train/online_score_mean", "train/agent_steps_per_s",
     "train/updates_per_s", "train/loss", "train/entropy", "train/gradient_norm", "train/learning_rate",
 )  # fmt: skip
-"""What the page asks for to draw its first charts."""
-EVALUATED_EVERY = 25  # lines
+"""The series that the page requests to draw its first charts."""
+EVALUATED_EVERY = 25  # lines of metrics per evaluation record
 GAUGES = (
     "policy_loss", "value_loss", "entropy", "advantage_mean", "advantage_rms", "value_mean", "importance_ratio_mean",
     "gradient_norm", "compute_ms", "exchange_ms", "average_gradient_norm", "compute_ms_deviation", "lag_mean",
@@ -59,7 +59,7 @@ class BoardBenchArguments(BenchmarkArguments):
 
 
 def measure(arguments: BoardBenchArguments) -> dict[str, Any]:
-    """Seconds and MB; see NOTES.
+    """Measures times in seconds and sizes in MB; NOTES explains each value.
 
     Raises:
         UsageError: there is no space for the runs, or the board does not answer.
@@ -101,10 +101,10 @@ def measure(arguments: BoardBenchArguments) -> dict[str, Any]:
 
 
 def write_runs(root: Path, runs: int, lines: int) -> int:
-    """Makes run directories; returns the bytes of all their metrics.
+    """Makes run directories; returns the total size of their metrics files in bytes.
 
     Raises:
-        UsageError: there is no space for them.
+        UsageError: there is not enough space for them.
     """
     variants = [_metrics(seed, lines) for seed in range(min(VARIANTS, runs))]
     size = sum(len(variants[i % VARIANTS]) for i in range(runs))
@@ -121,7 +121,7 @@ def write_runs(root: Path, runs: int, lines: int) -> int:
 
 
 def _metrics(seed: int, lines: int) -> bytes:
-    """metrics.jsonl of a job of two workers, a parameter server and an evaluator."""
+    """The content of a made-up metrics.jsonl, as of a job of two workers, a parameter server and an evaluator."""
     draw, parts = random.Random(seed), []
     for i in range(lines):
         if i % EVALUATED_EVERY == EVALUATED_EVERY - 1:
@@ -155,7 +155,7 @@ def _train_record(line: int, lines: int, draw: random.Random) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def served(root: Path) -> Iterator[tuple[str, int]]:
-    """A board of these runs, as another process: its address and the process' number."""
+    """Runs `ddrl board` on these runs in another process; yields its address and its process ID."""
     command = [*programs.python_command("ddrl.cli"), "board", str(root), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -169,13 +169,14 @@ def served(root: Path) -> Iterator[tuple[str, int]]:
 
 
 def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, ...] = (), versions: str = "") -> bytes:
-    """What the board answers.
+    """The board's answer to one HTTP request, as bytes.
 
     Args:
-        address: that it printed.
-        ids: of runs.
-        name: of series.
-        versions: of the first runs, that the page has.
+        address: the address that the board printed.
+        path: the path to request.
+        ids: IDs of runs.
+        name: names of series.
+        versions: for the first runs, the versions that the page already has, separated by commas.
     """
     parts = urllib.parse.urlsplit(address)
     query = [*urllib.parse.parse_qsl(parts.query), *(("name", each) for each in name)]
@@ -188,7 +189,7 @@ def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, 
 
 
 def _read_for_one_line(root: Path, address: str, pid: int) -> int:
-    """Bytes that the board reads of all files when one line has come to one run, and the page asks."""
+    """Bytes that the board reads from all files when one line was appended to one run and the page asks again."""
     path = min(root.iterdir()) / rundir.METRICS
     before = json.loads(ask(address, "/runs"))
     versions = {run["id"]: run["version"] for run in before["runs"]}

@@ -1,4 +1,4 @@
-"""Processes that measure: each reads lines of JSON and answers each with one. They end with whoever started them."""
+"""Child processes that measure: each answers lines of JSON with lines of JSON, and ends with the process above it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ddrl.programs import python_command
 
 
 class Children:
-    """Processes of one module that measure at the same time; they are killed at the end, or when an answer is late.
+    """Child processes of one module that measure at the same time, killed on exit or when an answer is late.
 
-    What they print as errors goes to a file; a Ctrl-C is for this process alone, which then ends them.
+    Their standard error goes to a temporary file. They do not receive Ctrl-C: this process does, and then ends them.
 
     Args:
         module: a program that calls `serve`.
         firsts: the first message of each process.
-        seconds: that an answer may take.
+        seconds: the longest time that an answer may take.
     """
 
     def __init__(self, module: str, firsts: Sequence[dict[str, Any]], seconds: float):
@@ -53,17 +53,17 @@ class Children:
         self._log.close()
 
     def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        """Tells all of them, and waits for their answers."""
+        """Sends the message to all processes and waits for their answers; raises what `hear` raises."""
         for process in self._processes:
             self._say(process, message)
         return self.hear()
 
     def hear(self) -> list[dict[str, Any]]:
-        """One answer of each. Waits.
+        """Waits for one answer of each process.
 
         Raises:
-            RuntimeError: one died, or did not answer in time.
-            UsageError: one says that what was asked for cannot be.
+            RuntimeError: a process died, or did not answer in time.
+            UsageError: a process answered that the request is impossible.
         """
         timer = threading.Timer(self._seconds, self._kill)
         timer.start()
@@ -87,7 +87,7 @@ class Children:
     @staticmethod
     def _say(process: subprocess.Popen, message: dict[str, Any]) -> None:
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died: the missing answer says so
+        with contextlib.suppress(BrokenPipeError):  # the process died: `_answer` reports it
             process.stdin.write(json.dumps(message) + "\n")
             process.stdin.flush()
 
@@ -98,13 +98,13 @@ class Children:
 
 
 def serve(answers_to: Callable[[dict[str, Any]], Iterable[dict[str, Any]]]) -> int:
-    """The side of the process: answers a line of JSON for each that `answers_to` gives; returns the exit status.
+    """Runs the side of the child process: writes each answer as a line of JSON; returns the exit status.
 
-    Answers go to the standard output of its start; anything else that prints goes to standard error. The process ends
-    when nobody reads or writes any more, so it cannot outlive the process that started it.
+    Answers go to the original standard output; everything else that is printed goes to standard error. The process ends
+    when its pipes close, so it cannot outlive the process that started it.
 
     Args:
-        answers_to: takes the first message; reads further ones from standard input.
+        answers_to: takes the first message and yields the answers; reads further messages from standard input.
     """
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

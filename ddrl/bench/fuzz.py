@@ -43,7 +43,7 @@ class FuzzArguments(BenchmarkArguments):
 
 
 def measure(arguments: FuzzArguments) -> dict[str, Any]:
-    """What came of flips and inputs, by kind of file and by parser; and what was bad.
+    """Counts the outcomes of the flips by kind of file and of the inputs by parser, and lists the bad ones.
 
     Raises:
         UsageError: Hypothesis is missing, the directory cannot be used, or a run failed.

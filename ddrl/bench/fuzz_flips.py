@@ -1,4 +1,4 @@
-"""Single bits of copies of run directories are flipped, and what every reader then makes of them is compared."""
+"""Flips single bits in copies of run directories, and compares what every reader loads with what it loaded before."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ RUN = (
 RESUME = ("--max-updates", "80", "--learning-rate", "0.0007")  # so that there is a config-0.json
 TRAIN_SECONDS = 300.0
 PROGRESS_SECONDS = 10.0
-CURVE_EVERY = 20  # flips in metrics: drawing takes longer than all the rest
+CURVE_EVERY = 20  # flips per drawn learning curve, on average: drawing takes longer than all the rest
 BEGINNINGS = ("resume", "evaluation", "update")
 
 
 class Kind(NamedTuple):
-    """Files of a run directory.
+    """One kind of file in a run directory.
 
     Attributes:
-        pattern: of their names.
-        weight: how often one is drawn, beside the others.
-        readers: that look at them; none: all readers are asked, and should see no difference.
-        unread: why a flip in them is harmless.
+        pattern: regular expression for their paths in the run directory.
+        weight: how often this kind is drawn, relative to the others.
+        readers: the readers that read these files; empty: all readers run, and should see no difference.
+        unread: why a flip in these files is harmless; empty where it is not.
     """
 
     name: str
@@ -65,18 +65,19 @@ KINDS = (
 )
 REPLAY, UNNAMED = KINDS[1:3]
 REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "fell back", "harmless", "changed", "tracebacks"
-# Refused: by whoever reads that file, or left out and counted. Fell back: to the checkpoint before.
+# refused: the reader refused the file, or left out the damaged lines and counted them.
+# fell back: the reader used an older checkpoint.
 OUTCOMES = (REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK)
 
 
-MARK = "made-by-bench-fuzz"  # in a directory whose runs are this command's, and may be made anew
+MARK = "made-by-bench-fuzz"  # file in a directory whose runs were made by this command, which may replace them
 
 
 class Flip(NamedTuple):
     """One flipped bit and what came of it.
 
     Attributes:
-        why: of an outcome that is bad.
+        why: for a bad outcome, what the reader did; else empty.
     """
 
     kind: str
@@ -88,10 +89,10 @@ class Flip(NamedTuple):
 
 
 def make_runs(directory: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Trains those runs that are not there yet, whole; name -> directory.
+    """Trains those of the named runs that are missing or incomplete; returns name -> run directory.
 
     Raises:
-        UsageError: one failed.
+        UsageError: a run failed, or the directory holds runs that this command did not make.
     """
     runs = {name: directory / name for name in names}
     mark = directory / MARK
@@ -128,8 +129,12 @@ class Flips:
     """Flips bits in copies of runs.
 
     Args:
-        runs: name -> run directory; copied to `directory`, and not touched.
-        seed: of the choice of files and bits.
+        runs: name -> run directory; each is copied into `directory` and not changed itself.
+        directory: holds the copies.
+        seed: seed of the choice of files and bits.
+
+    Raises:
+        UsageError: a run cannot be read even without a flip.
     """
 
     def __init__(self, runs: Mapping[str, Path], directory: Path, seed: int):
@@ -156,7 +161,7 @@ class Flips:
             readers.close()
 
     def flip(self) -> Flip:
-        """Flips one bit of a file, reads, and flips it back. Drawn are a kind, then a file, then a bit."""
+        """Flips one bit, runs the readers and flips it back; draws a kind of file, then a file, then the bit."""
         (kind,) = self._random.choices(list(self._files), [kind.weight for kind in self._files])
         name, file = self._random.choice(self._files[kind])
         byte, bit = self._random.randrange(file.stat().st_size), self._random.randrange(8)
@@ -171,19 +176,24 @@ class Flips:
         return Flip(kind.name, f"{name}/{file.relative_to(self._readers[name].run)}", byte, bit, outcome, why)
 
     def check(self) -> None:
-        """Raises RuntimeError where the copies are not what they were."""
+        """Raises RuntimeError if the readers no longer load the same from the copies as at the start."""
         for name, readers in self._readers.items():
             if judge(self._whole[name], readers.read()) != (HARMLESS, ""):
                 raise RuntimeError(f"the copy of {name} was not put together again")
 
 
 def kind_of(path: str) -> Kind | None:
-    """Of a file in a run directory; None for one that is of no interest."""
+    """The kind of a file, from its path in the run directory; None for a file that is of no interest."""
     return next((kind for kind in KINDS if kind.pattern and re.fullmatch(kind.pattern, path)), None)
 
 
 def judge(whole: Mapping[str, Reading], readings: Mapping[str, Reading]) -> tuple[str, str]:
-    """The outcome, and why it is bad: the worst of all readers."""
+    """The worst outcome of all readers, and why it is bad (empty if it is not).
+
+    Args:
+        whole: the reader's name -> its reading without the flip.
+        readings: the same with the flip.
+    """
     for reader, reading in readings.items():
         if reading.trouble:
             return TRACEBACK, f"{reader}: {reading.trouble}"
@@ -205,7 +215,7 @@ def judge(whole: Mapping[str, Reading], readings: Mapping[str, Reading]) -> tupl
 
 
 def _is_older(reader: str, reading: Reading, whole: Mapping[str, Reading]) -> bool:
-    """Whether it is all of an older checkpoint, and nothing else."""
+    """Whether the reader loaded exactly the content of one of the numbered checkpoints."""
     ours = {name: value for name, value in _content(reading).items() if name.startswith("checkpoint/")}
     older = [_content(each) for name, each in whole.items() if name.startswith("update-")]
     if reader == "resume":
@@ -238,7 +248,7 @@ def _flip(file: Path, byte: int, bit: int) -> None:
 
 
 def flip_many(flips: Flips, count: int) -> list[Flip]:
-    """Flips so many bits, and says how far it is."""
+    """Flips `count` bits one after another, and reports the progress on standard error."""
     began = said = time.monotonic()
     done: list[Flip] = []
     while len(done) < count:
@@ -253,7 +263,7 @@ def flip_many(flips: Flips, count: int) -> list[Flip]:
 
 
 def table(done: Sequence[Flip]) -> dict[str, dict[str, int]]:
-    """Kind -> flips and outcomes."""
+    """For each kind of file that was flipped, the numbers of flips and of each outcome."""
     counted = {kind.name: Counter(flip.outcome for flip in done if flip.kind == kind.name) for kind in KINDS}
     columns = ("flips", *OUTCOMES)
     return {

@@ -31,8 +31,8 @@ from ddrl.reporting.metrics import is_sound
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
-LONGEST_LINE = 600  # letters of a refusal
-LONGEST_SECONDS = 10.0  # for one input: what takes longer has no bound
+LONGEST_LINE = 600  # characters of a refusal
+LONGEST_SECONDS = 10.0  # for one input: a parser that takes longer probably has no bound at all
 
 
 ENTRY = {"name": "replay-000001-weights.bin", "bytes": 8, "sha256": "0" * 64}
@@ -55,7 +55,7 @@ def check_hypothesis() -> None:
 
 
 def throw(count: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Throws so many inputs at each parser; parser -> how many were taken, refused, ended in a traceback, and so on."""
+    """Throws `count` inputs at each parser; returns parser -> how many were accepted, refused and so on."""
     by_parser = {}
     with tempfile.TemporaryDirectory() as directory:
         for name, (strategy, parse, refusal) in _parsers(Path(directory)).items():
@@ -67,9 +67,9 @@ def throw(count: int, seed: int) -> dict[str, dict[str, Any]]:
 def throw_at(
     strategy: Any, parse: Callable[[Any], object], refusal: type[Exception], count: int, seed: int
 ) -> dict[str, Any]:
-    """Throws inputs at one parser, which refuses with `refusal` alone.
+    """Throws inputs at one parser, and counts the outcomes; any exception other than `refusal` is a traceback.
 
-    The first that ends in a traceback is made as small as Hypothesis can.
+    Stops at the first input that ends in a traceback, which Hypothesis then makes as small as it can.
     """
     from hypothesis import HealthCheck, given, settings
     from hypothesis import seed as seeded
@@ -101,11 +101,11 @@ def throw_at(
 
 
 def _attempt(parse: Callable[[Any], object], refusal: type[Exception], value: Any) -> bool:
-    """Whether it was accepted; raises what is no refusal in one line."""
+    """Whether the parser accepted the value; raises every error that is not a refusal in one short line."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             parse(value)
-    except SystemExit:  # of the parser of command lines, which has said why
+    except SystemExit:  # the command line parser has printed why it refuses
         return False
     except refusal as error:
         if "\n" in str(error) or len(str(error)) > LONGEST_LINE:
@@ -115,7 +115,7 @@ def _attempt(parse: Callable[[Any], object], refusal: type[Exception], value: An
 
 
 def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], type[Exception]]]:
-    """Name -> strategy, parser, and what it refuses with."""
+    """Each parser's name -> Hypothesis strategy for its inputs, the parser, and the exception with which it refuses."""
     from hypothesis import strategies as st
 
     json_like = st.recursive(
@@ -158,7 +158,7 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
 
 
 def _options() -> list[str]:
-    """Of `ddrl train` for any algorithm, and some that are none."""
+    """Option names of `ddrl train` for any algorithm, and one that does not exist."""
     groups = (field.name for field in dataclasses.fields(TrainConfig))
     names = {
         each.name
@@ -170,7 +170,7 @@ def _options() -> list[str]:
 
 
 def _changed(content: dict[str, Any], values: Any) -> Any:
-    """The content with one or two of its values, at any depth, replaced or gone."""
+    """A Hypothesis strategy: the content with one or two of its values, at any depth, replaced or removed."""
     from hypothesis import strategies as st
 
     places = list(_places(content))

@@ -1,7 +1,7 @@
-"""What the readers of ddrl make of a run directory, in one process and without TensorFlow: everything that is loaded.
+"""Records everything that the readers of ddrl load from a run directory, in one process and without TensorFlow.
 
-A resume, from the newest checkpoint and from each of the others; an evaluation, and one with the parameters of the best
-evaluation; the summary and the learning curve; the end of the run.
+The readers are: a resume, from the newest checkpoint and from each of the others; an evaluation, and one with the
+parameters of the best evaluation; the summary and the learning curve; the end of the run.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Reading(NamedTuple):
     """What one reader made of a run.
 
     Attributes:
-        content: what it loaded; None where it refused.
-        refused: its one line, or how many lines it left out and said so.
-        trouble: an exception that is no UsageError, or a refusal of more than one line; else nothing.
+        content: what the reader loaded; None if it refused.
+        refused: the refusal, or the reader's note about what it left out; else empty.
+        trouble: an exception other than UsageError, or a refusal of more than one line; else empty.
     """
 
     content: Content | None
@@ -56,10 +56,10 @@ class Reading(NamedTuple):
 
 
 class Readers:
-    """The readers of one run, whose settings when it was whole are needed to make its environment.
+    """The readers of one run; it must be undamaged when they are made, as its environment and layout are read then.
 
     Attributes:
-        replays: files of replays that a checkpoint names.
+        replays: the replay files that a checkpoint names.
     """
 
     def __init__(self, run: Path):
@@ -75,7 +75,12 @@ class Readers:
         self._environment.close()
 
     def read(self, names: Sequence[str] = (), curve: bool = False) -> dict[str, Reading]:
-        """The readings by the name of the reader; `names`: of these alone. `curve`: the figure is drawn, too."""
+        """Runs the readers; returns each reader's name -> reading.
+
+        Args:
+            names: only these readers, `update` for all of the numbered checkpoints; empty: all readers.
+            curve: draw the learning curve, too.
+        """
         readers: dict[str, Callable[[], Reading]] = {"resume": self._resume, "evaluation": self._evaluation}
         readers |= {name: functools.partial(self._checkpoint, name) for name in self._names}
         if checkpoints.best_path(self.run).exists():
@@ -90,7 +95,7 @@ class Readers:
         return Reading(self._loaded(config, begun.checkpoint), "; ".join(text for _, text in begun.notes))
 
     def _checkpoint(self, name: str) -> Reading:
-        """A resume, were this the newest one."""
+        """A resume as if this checkpoint were the newest one."""
         config = rundir.load_config(self.run)
         checkpoint = checkpoints.load(self.run / checkpoints.DIRECTORY / name)
         check_replays(self.run, checkpoint)
@@ -98,7 +103,7 @@ class Readers:
         return Reading(self._loaded(config, checkpoint))
 
     def _best(self) -> Reading:
-        """An evaluation with the parameters of the best one."""
+        """An evaluation with the parameters of the run's best evaluation."""
         checkpoint = checkpoints.load(checkpoints.best_path(self.run))
         check_settings(checkpoint, rundir.load_config(self.run), self.run, AGENT)
         return Reading(dict(contents(checkpoint, "checkpoint")))
@@ -142,7 +147,7 @@ class Readers:
         return Reading(None, said.getvalue()) if result is None else Reading(dict(contents(result, "result")))
 
     def _notes(self) -> Reading:
-        """Read while a run goes on only, and by people."""
+        """Reads the notes of the ranks and the log, which no training depends on; the content is always empty."""
         start.notes(self.run)
         outcome.log_tail(self.run / rundir.LOG)
         return Reading({})
@@ -170,7 +175,7 @@ def _empty_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay
 
 
 def contents(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every number, text and array (its checksum) in `value` and what belongs to it, with a name that says where."""
+    """Yields (path, content) for every value inside `value`, recursively; of an array, type, shape and checksum."""
     if isinstance(value, np.ndarray):
         yield name, (str(value.dtype), value.shape, zlib.crc32(np.ascontiguousarray(value).tobytes()))
     elif isinstance(value, np.random.Generator):

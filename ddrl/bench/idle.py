@@ -13,9 +13,9 @@ from ddrl.bench.runs import LINE_SECONDS, run_for
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 
-WARM_UP_LINES = 3  # of metrics.jsonl, left out: imports and tracing
+WARM_UP_LINES = 3  # first lines of metrics.jsonl that are left out: imports and tracing
 ROLES = ("parameter_server", "evaluator")
-NEVER_FULL = 10**6  # data-points of a batch: more than Catch gives in the time
+NEVER_FULL = 10**6  # batch size in data-points: more than Catch produces in the time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +30,10 @@ class IdleArguments(BenchmarkArguments):
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Percent of a core of the idle roles, over the job's lines after its warm-up.
+    """Processor time of each idle role in percent of one core, averaged over the job's lines after the warm-up.
 
     Raises:
-        UsageError: a role shares nothing in the time, on a machine that is busy.
+        UsageError: a role reported nothing in the time, for instance because the machine is busy.
     """
     config = preset("smoke", None, this_machine()).changed(optimizer={"batch_size": NEVER_FULL})
     lines = run_for(config, seconds)[WARM_UP_LINES:-1]

@@ -1,4 +1,4 @@
-"""The Nature network as a Keras model, to measure beside our own; also what a user's function looks like."""
+"""The Nature network as a Keras model, to compare with our own; also an example of a user's network function."""
 
 from __future__ import annotations
 

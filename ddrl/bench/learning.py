@@ -18,8 +18,8 @@ from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import ONLINE_EPISODES, first_online
 
 PEER = "stable-baselines3"
-LINE_SECONDS = 0.1  # between records: the precision of our agent steps
-PEER_STEPS_PER_SECOND = 50.0  # slower than this, the peer is given up
+LINE_SECONDS = 0.1  # between records: sets the precision of our agent steps
+PEER_STEPS_PER_SECOND = 50.0  # a peer that is slower than this is given up
 
 ALIKE = ("game", "epochs", "learning_rate", "discount", "gae_lambda", "clip_range", "entropy_cost")
 SAME = {name: name for name in ALIKE} | {
@@ -27,7 +27,7 @@ SAME = {name: name for name in ALIKE} | {
     "unroll_length": "steps",
     "batch_size": "minibatch",
 }
-"""Settings of both, with the peer's names."""
+"""The settings that both have: our name -> the peer's name."""
 NOTES = {
     "ours": "agent steps to the score for each seed (null: not reached)",
     "peer": "likewise",
@@ -79,7 +79,7 @@ class LearningArguments(BenchmarkArguments):
 
 
 def measure(arguments: LearningArguments) -> dict[str, Any]:
-    """Seed by seed, the peer and then ours; what each needed, the medians and their ratio.
+    """Runs the peer and then ours for each seed; returns the agent steps of each, the medians and their ratio.
 
     Raises:
         UsageError: settings that do not go together, ours or the peer failed, or the peer is not in that environment.
@@ -90,7 +90,7 @@ def measure(arguments: LearningArguments) -> dict[str, Any]:
         peer_command(arguments.peer_python, PEER, "peer_program.py", f"{PEER}-score") if arguments.peer_python else []
     )
     seeds = range(arguments.seed, arguments.seed + arguments.repeats)
-    configs = [_config(arguments, seed) for seed in seeds]  # refuses here what cannot be, before the peer runs
+    configs = [_config(arguments, seed) for seed in seeds]  # refuses invalid settings before the peer runs
     ours: list[int | None] = []
     peers: list[dict[str, Any]] = []
     for seed, config in zip(seeds, configs):
@@ -105,7 +105,13 @@ def measure(arguments: LearningArguments) -> dict[str, Any]:
 
 
 def compare(ours: Sequence[int | None], peers: Sequence[int | None], budget: int) -> dict[str, Any]:
-    """The runs, their medians and what follows from them; None for what was not measured."""
+    """The agent steps of all runs, the medians and their ratio; None for what was not measured.
+
+    Args:
+        ours: for each seed, the agent steps to the score; None where it was not reached.
+        peers: the same of the peer; empty if it was not run.
+        budget: agent steps of each run; a run that did not reach the score counts as this in the medians.
+    """
     ours_median = statistics.median(_counted(ours, budget))
     peer_median = statistics.median(_counted(peers, budget)) if peers else None
     neither = peer_median is not None and min(ours_median, peer_median) >= budget  # then both are the budget
@@ -119,7 +125,7 @@ def compare(ours: Sequence[int | None], peers: Sequence[int | None], budget: int
 
 
 def first_reached(records: Sequence[dict[str, Any]], score: float) -> int | None:
-    """Agent steps of the first `train` record whose online score, of as many episodes as count, is that high."""
+    """Agent steps of the first `train` record whose online score, a mean of ONLINE_EPISODES, reaches `score`."""
     record = first_online(records, score)
     return None if record is None else int(record["agent_steps"])
 
@@ -129,7 +135,7 @@ def _counted(reached: Sequence[int | None], budget: int) -> list[int]:
 
 
 def _config(arguments: LearningArguments, seed: int) -> TrainConfig:
-    """Of our run."""
+    """The settings of our run."""
     options = ["ppo", "--network", "mlp", "--compute-dtype", "float32", "--reward-clip", "0", "--groups", "1",
                "--value-cost", "0.5", "--clip-global-norm", "0.5", "--learning-rate-schedule", "constant",
                "--clip-range-schedule", "constant", "--no-evaluator", "--seed", str(seed)]  # fmt: skip
@@ -137,7 +143,7 @@ def _config(arguments: LearningArguments, seed: int) -> TrainConfig:
 
 
 def _options_of_peer(arguments: LearningArguments, seed: int) -> list[str]:
-    """Of the peer's program."""
+    """The command line options of the peer's program."""
     same = {theirs: getattr(arguments, name) for name, theirs in SAME.items()}
     budget = {"agent-steps": arguments.agent_steps, "target-score": arguments.target_score}
     return _options(same | budget | {"seed": seed, "episodes": ONLINE_EPISODES})

@@ -40,8 +40,9 @@ class NetworksArguments(TakesTrainOptions):
 
 
 def measure(configs: dict[str, TrainConfig], seconds: float, turns: int) -> dict[str, Any]:
-    """Data-points/s of gradients and observations/s of inference by network, and how much longer than the first each
-    takes: the median over the turns.
+    """Measures data-points/s of gradients and observations/s of inference of each network.
+
+    Also gives how many times as long as the first network each takes. All values are medians over the turns.
 
     Raises:
         UsageError: a network does not suit the game.

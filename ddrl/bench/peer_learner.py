@@ -20,8 +20,8 @@ from typing import Any
 
 MISSING, STOPPED = 3, 4  # exit statuses
 ONLINE_EPISODES = 100
-PROMISING = 20  # of the newest training games: where their mean has the target, an evaluation does not wait
-LEAST_BETWEEN_SECONDS = 60.0  # of training between two evaluations for that reason
+PROMISING = 20  # newest training games: once their mean reaches the target, an evaluation is made early
+LEAST_BETWEEN_SECONDS = 60.0  # of training between an early evaluation and the evaluation before it
 RECORD = "RECORD "
 STATE, MODEL = "state.json", "model.pt"
 
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def settings_of(algorithm: str, game: str, atari: bool) -> dict[str, Any]:
-    """The zoo's. Raises KeyError: it has none for the game."""
+    """The zoo's settings for an algorithm and a game. Raises KeyError if it has none for the game."""
     return dict(ZOO[algorithm]["atari" if atari else game if game in ZOO[algorithm] else game.rpartition("-v")[0]])
 
 
@@ -96,7 +96,7 @@ class Stopped(Exception):
 
 
 class Games:
-    """Environments by the zoo's protocol: of training, and of evaluation with raw scores of whole games."""
+    """The environments by the zoo's protocol: those for training, and those for evaluations by raw scores of games."""
 
     def __init__(self, options: argparse.Namespace, settings: dict[str, Any]):
         self._options, self._normalizes = options, settings.pop("normalize", False)
@@ -105,7 +105,10 @@ class Games:
         self._whole = self._make(8 if options.atari else 1, options.seed + 10_000, for_scores=True)
 
     def _make(self, count: int, seed: int, for_scores: bool = False) -> Any:
-        """Of Atari with the zoo's wrappers, in evaluations, too: the monitor below them sees raw scores of games."""
+        """Makes a vector of `count` environments.
+
+        Atari games have the zoo's wrappers in evaluations, too: the monitor below them sees the raw scores of games.
+        """
         from stable_baselines3.common.env_util import make_atari_env, make_vec_env
         from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
@@ -122,10 +125,10 @@ class Games:
         return VecNormalize(games, training=not for_scores, norm_reward=not for_scores, gamma=self._discount)
 
     def scores(self, model: Any, watch: Any) -> list[float]:
-        """Raw scores of whole games: by draws from the policy on Atari, as the zoo plays them, else greedy.
+        """Plays whole games and returns their raw scores.
 
-        DQN plays with the epsilon that it ends with, whatever that of training is by then. `watch` is called with each
-        step.
+        On Atari, actions are drawn from the policy, as in the zoo; elsewhere the policy is greedy. DQN plays with the
+        final epsilon of its schedule, whatever the epsilon of training is at the time. `watch` is called at each step.
         """
         from stable_baselines3.common.evaluation import evaluate_policy
         from stable_baselines3.common.vec_env import sync_envs_normalization
@@ -133,7 +136,7 @@ class Games:
         if self._normalizes:
             sync_envs_normalization(self.training, self._whole)
         if self._options.atari:
-            for environment in self._whole.unwrapped.envs:  # or a game that older parameters began would go on
+            for environment in self._whole.unwrapped.envs:  # else games that older parameters began would go on
                 environment.set_wrapper_attr("was_real_done", True)
         greedy, epsilon = not self._options.atari, getattr(model, "exploration_rate", None)
         if epsilon is not None:
@@ -148,7 +151,7 @@ class Games:
         return [float(score) for score in scores]
 
     def statistics(self) -> dict[str, Any]:
-        """Of the normalization, JSON types; empty where there is none."""
+        """The running statistics of the normalization, in JSON types; empty without normalization."""
         if not self._normalizes:
             return {}
         both = {"obs_rms": self.training.obs_rms, "ret_rms": self.training.ret_rms}
@@ -158,7 +161,7 @@ class Games:
         }
 
     def use(self, statistics: dict[str, Any]) -> None:
-        """The inverse."""
+        """Restores what `statistics` returned."""
         import numpy as np
 
         for name, values in statistics.items():
@@ -180,7 +183,7 @@ class Learner:
         self._before, self._began, self._paused = state.get("seconds", 0.0), time.monotonic(), 0.0
         self._next_line, self._next_evaluation = 0.0, self.seconds + 60 * options.eval_every_minutes
         self._evaluated_at, self._evaluated_steps = -LEAST_BETWEEN_SECONDS, -1
-        self._evaluation_seconds: float | None = state.get("evaluation_seconds")  # that the newest one took
+        self._evaluation_seconds: float | None = state.get("evaluation_seconds")  # duration of the newest evaluation
         self._first_steps = self.model.num_timesteps
         self._last_line: tuple[float, int] | None = None
         self.online: collections.deque[float] = collections.deque(maxlen=ONLINE_EPISODES)
@@ -188,11 +191,11 @@ class Learner:
 
     @property
     def seconds(self) -> float:
-        """Wall time of training, earlier parts included."""
+        """Wall time of training without evaluations, including the parts before a resume."""
         return self._before + time.monotonic() - self._began - self._paused
 
     def learn(self) -> int:
-        """To the end; returns the exit status."""
+        """Trains until the run ends or is stopped; returns the exit status."""
         from stable_baselines3.common.callbacks import BaseCallback
 
         learner = self
@@ -219,7 +222,11 @@ class Learner:
         return 0
 
     def on_step(self, scores: list[float]) -> bool:
-        """After a step of all environments; whether training goes on."""
+        """Writes records and evaluates when they are due, after a step of all environments; whether training goes on.
+
+        Args:
+            scores: the raw scores of the games that ended with this step.
+        """
         self.online.extend(scores)
         now = self.seconds
         if now >= self._next_line:
@@ -235,7 +242,7 @@ class Learner:
         return not self.status and not self.stopped
 
     def _due(self, now: float) -> bool:
-        """Whether to play games now: regularly, and when the training games say that the target may be reached."""
+        """Whether to evaluate now: at regular times, and when the training games suggest that the target is reached."""
         if now >= self._next_evaluation:
             return True
         if self.options.target is None or self._reached or len(self.online) < PROMISING:
@@ -244,7 +251,7 @@ class Learner:
         return sum(recent) / len(recent) >= self.options.target and now - self._evaluated_at >= LEAST_BETWEEN_SECONDS
 
     def evaluate(self) -> None:
-        """Plays whole games while the clock stands still; the target may end the run."""
+        """Plays whole games while the clock stands still; ends the run if their mean reaches the target."""
         paused, seconds = time.monotonic(), self.seconds
         try:
             scores = self.games.scores(self.model, self._watch)
@@ -278,13 +285,14 @@ class Learner:
         say(record)
 
     def seconds_left(self, now: float) -> float | None:
-        """Of wall time until the run ends: training, and the evaluations that its clock will bring, each as long as the
-        newest one. None before there was one, or where nobody knows how long training goes on.
+        """Estimated wall time until the run ends: training, and the regular evaluations that are still to come.
 
-        That the target ends the run, or a promising score brings another evaluation, is not foreseen.
+        Each evaluation is taken to be as long as the newest one. None before the first evaluation, or while the time
+        that training takes is unknown. It does not foresee that the run ends early at the target, nor evaluations
+        because of promising scores.
 
         Args:
-            now: the clock of training.
+            now: the clock of training, in seconds.
         """
         if self.status:
             return 0.0
@@ -292,10 +300,10 @@ class Learner:
         if training is None or self._evaluation_seconds is None:
             return None
         regular = math.ceil((training - (self._next_evaluation - now)) / (60 * self.options.eval_every_minutes))
-        return training + (max(0, regular) + 1) * self._evaluation_seconds  # and the one at the end
+        return training + (max(0, regular) + 1) * self._evaluation_seconds  # + 1: the evaluation at the end
 
     def _training_left(self, now: float) -> float | None:
-        """Seconds of training until the first of its limits; None where only a rate could tell, and there is none."""
+        """Seconds of training until its first limit; None if only the steps limit it and their rate is unknown yet."""
         lefts = [60 * self.options.minutes - now] if self.options.minutes else []
         steps = self.model.num_timesteps
         if steps > self._first_steps and now > self._before:
@@ -329,11 +337,11 @@ class Learner:
         model = kind(
             policy, self.games.training, seed=self.options.seed, device="cpu", policy_kwargs=network, **settings
         )
-        model.set_logger(Logger(folder=None, output_formats=[]))  # the one that it makes leaves a directory behind
+        model.set_logger(Logger(folder=None, output_formats=[]))  # the default logger leaves a directory behind
         return model
 
     def _save(self) -> None:
-        """Model, optimizer and clock; written beside the old ones, and put in their place."""
+        """Saves model, optimizer and clock: each file is written beside the old one, and then replaces it."""
         import torch
 
         partial = self.directory / f"{MODEL}.partial"
@@ -346,7 +354,7 @@ class Learner:
         partial.replace(self.directory / STATE)
 
     def _load(self) -> dict[str, Any]:
-        """What `_save` left, put into the model; empty where this is the beginning."""
+        """Loads what `_save` wrote into the model and returns the saved state; empty for a new run."""
         import torch
 
         path = self.directory / STATE
@@ -355,7 +363,7 @@ class Learner:
         state: dict[str, Any] = json.loads(path.read_text())
         if state.get("settings") != self._zoo:
             raise SystemExit(f"{path}: the run began with other settings than the zoo's of today; remove {path.parent}")
-        # weights_only: tensors and numbers, no objects of Python
+        # weights_only: loads tensors and numbers, and no arbitrary Python objects
         self.model.set_parameters(torch.load(self.directory / MODEL, weights_only=True))
         self.model.num_timesteps = state["agent_steps"]
         if hasattr(self.model, "learning_starts"):
@@ -377,19 +385,19 @@ class Learner:
 
 
 def refill(model: Any, agent_steps: int) -> None:
-    """Has a DQN that goes on with an empty replay fill it by acting as it has learned to, before it learns again."""
+    """Makes a resumed DQN first fill its empty replay by acting with its learned policy, before it learns again."""
     warm_up, act = model.learning_starts, model._sample_action  # noqa: SLF001  (there is no public way)
-    model.learning_starts = agent_steps + warm_up  # no update before that, but random actions in the warm-up alone
+    model.learning_starts = agent_steps + warm_up  # no updates until then; random actions only in the warm-up
     model._sample_action = lambda learning_starts, *rest: act(warm_up, *rest)  # noqa: SLF001  (the same)
 
 
 def say(record: dict[str, Any]) -> None:
-    """Tells whoever started this program."""
+    """Prints a record, marked with RECORD, for the program that started this one."""
     print(RECORD + json.dumps(record), flush=True)
 
 
 def linear(first: float) -> Any:
-    """From `first` at the beginning to 0 at the end, by the share of the run that is left."""
+    """A schedule from `first` at the beginning to 0 at the end: a function of the share of the run that is left."""
     return lambda left: left * first
 
 

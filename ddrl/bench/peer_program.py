@@ -58,7 +58,7 @@ def _torch() -> dict[str, Any]:
 
 
 class Clock:
-    """When the warm-up began, when it ended, and the end, each with the agent steps until then."""
+    """The times when the warm-up began, the measurement began and it ended, each with the agent steps until then."""
 
     def __init__(self, options: argparse.Namespace):
         self._waits = (0.0, options.warm_up_seconds, options.seconds)
@@ -66,18 +66,18 @@ class Clock:
 
     @property
     def over(self) -> bool:
-        """Whether the time that is measured has ended."""
+        """Whether the measurement has ended."""
         return len(self._marks) == len(self._waits)
 
     def tick(self, *steps: int) -> bool:
-        """Takes notice of agent steps, counted in one or more ways; whether it is over."""
+        """Notes the agent steps so far, counted in one or more ways; returns whether the measurement has ended."""
         now = time.perf_counter()
         if not self.over and (not self._marks or now - self._marks[-1][0] >= self._waits[len(self._marks)]):
             self._marks.append((now, steps))
         return self.over
 
     def rates(self) -> dict[str, Any]:
-        """Agent steps/s after the warm-up: by the way of counting that gives least."""
+        """Agent steps/s after the warm-up, by the way of counting that gives the fewest steps."""
         _, (start, before), (end, after) = self._marks
         counted = [now - then for then, now in zip(before, after)]
         steps, seconds = min(counted), end - start
@@ -89,7 +89,7 @@ class Clock:
 
 
 def stable_baselines3(options: argparse.Namespace) -> dict[str, Any]:
-    """A2C, PPO or DQN, from the start of a rollout to that of another, so that whole iterations count."""
+    """Measures A2C, PPO or DQN from the start of one rollout to that of a later one, so that whole iterations count."""
     from stable_baselines3.common.callbacks import BaseCallback
 
     clock = Clock(options)
@@ -109,7 +109,7 @@ def stable_baselines3(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _model(options: argparse.Namespace) -> Any:
-    """The model with its own Atari wrappers: FIRE, no-ops, 4 frames a step, life loss, 84x84 grey, 4 stacked."""
+    """The model with the library's Atari wrappers: FIRE, no-ops, 4 frames a step, life loss, 84x84 grey, 4 stacked."""
     import ale_py
     import gymnasium
     from stable_baselines3 import A2C, DQN, PPO
@@ -138,7 +138,7 @@ def _model(options: argparse.Namespace) -> Any:
 
 
 def _unlogged(model: Any) -> Any:
-    """A model of Stable-Baselines3 without the logger that leaves an empty directory behind."""
+    """Replaces the default logger of a Stable-Baselines3 model, which leaves an empty directory behind."""
     from stable_baselines3.common.logger import Logger
 
     model.set_logger(Logger(folder=None, output_formats=[]))
@@ -186,7 +186,7 @@ def stable_baselines3_score(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def sample_factory(options: argparse.Namespace) -> dict[str, Any]:
-    """APPO (impala: with V-trace), by what the learner used from the end of one training step to that of another."""
+    """Measures APPO (impala: with V-trace) by the agent steps that the learner used between two training steps."""
     from sample_factory.algo.runners.runner import AlgoObserver
     from sample_factory.envs.env_utils import register_env
     from sample_factory.train import make_runner
@@ -208,7 +208,7 @@ def sample_factory(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _sample_factory_settings(options: argparse.Namespace, folder: str) -> Any:
-    """Its configuration: the Nature network, asynchronous, one policy, no resampling of old data."""
+    """Sample Factory's configuration: the Nature network, asynchronous, one policy, no resampling of old data."""
     from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 
     chosen = {
@@ -229,7 +229,7 @@ def _sample_factory_settings(options: argparse.Namespace, folder: str) -> Any:
 
 
 def sample_factory_environment(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Gymnasium's wrappers with grey frames from the emulator: faster here than its own, which resize RGB."""
+    """Gymnasium's wrappers with grey frames from the emulator: faster here than Sample Factory's, which resize RGB."""
     from gymnasium.wrappers import FrameStack
     from sample_factory.envs.env_wrappers import ClipRewardEnv, FireResetEnv, NumpyObsWrapper
 
@@ -238,7 +238,7 @@ def sample_factory_environment(name: str, cfg: Any, env_config: Any, render_mode
 
 
 def _grey_atari(game: str, fire_on_reset: Any, render_mode: str | None = None, **preprocessing: Any) -> Any:
-    """An Atari game by Gymnasium's preprocessing, which starts by itself where it waits for FIRE."""
+    """An Atari game with Gymnasium's preprocessing; `fire_on_reset` wraps games that wait for FIRE to start."""
     import ale_py
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing
@@ -255,16 +255,16 @@ def _grey_atari(game: str, fire_on_reset: Any, render_mode: str | None = None, *
 
 
 def rllib(options: argparse.Namespace) -> dict[str, Any]:
-    """IMPALA or APPO between two iterations, by the agent steps that were taken and those that were learned from.
+    """Measures IMPALA or APPO between two iterations, by the agent steps taken or those learned from (the fewer).
 
-    Ray starts processes of its own, which listen on this machine for as long as it runs.
+    Ray starts processes of its own, which listen for connections on this machine as long as it runs.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        # Ray writes a token and results at home, and would not remove them.
+        # Ray writes a token and results into the home directory, and does not remove them.
         os.environ |= {"HOME": folder, "RAY_USAGE_STATS_ENABLED": "0"}
         import ray
 
-        workers = options.workers + 1  # a processor each for them and for the learner, so that ray starts them all
+        workers = options.workers + 1  # one processor for each worker and the learner, so that ray starts them all
         cores = max(workers, os.cpu_count() or 1)
         ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
         clock, algorithm = Clock(options), _rllib_settings(options).build_algo()
@@ -280,14 +280,14 @@ def rllib(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _rllib_steps(result: dict[str, Any]) -> tuple[int, int]:
-    """Agent steps that were taken, and that the learner has used, so far."""
+    """The agent steps taken so far, and those that the learner has used so far."""
     taken = result.get("env_runners", {}).get("num_env_steps_sampled_lifetime", 0)
     used = result.get("learners", {}).get("default_policy", {}).get("num_module_steps_trained_lifetime", 0)
     return int(taken), int(used)
 
 
 def _rllib_settings(options: argparse.Namespace) -> Any:
-    """Its configuration: the Nature network, one learner in this process, workers that act meanwhile."""
+    """RLlib's configuration: the Nature network, one learner in this process, and workers that act meanwhile."""
     from ray.rllib.algorithms.appo import APPOConfig
     from ray.rllib.algorithms.impala import IMPALAConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -301,7 +301,7 @@ def _rllib_settings(options: argparse.Namespace) -> Any:
         head_fcnet_activation="relu",
         vf_share_layers=True,
     )
-    # APPO's ring of batches would train on each of them twice.
+    # With APPO's circular buffer of batches, each batch would be trained on twice.
     config = IMPALAConfig() if options.algorithm == "impala" else APPOConfig().training(use_circular_buffer=False)
     return (
         config.environment("atari", clip_rewards=True)
@@ -328,7 +328,7 @@ def rllib_environment(game: str) -> Any:
 
 
 class Program(NamedTuple):
-    """What can be run: the library's name at the package index, what it does, and its options with their defaults."""
+    """A measurement that can be run: the library's name on PyPI, the function, and its options with their defaults."""
 
     library: str
     run: Any

@@ -2,9 +2,9 @@
 
 It imports nothing of this package. The last line of its output is `RESULT` and one JSON object.
 
-A server in this process, a thread that inserts, and one that samples batches and sets their priorities, as fast as each
-can unless inserts are held to a ratio. An item is one transition of n steps: stack + n frames that its
-neighbours share.
+This process runs the server, a thread that inserts, and one that samples batches and sets their priorities. Each goes
+as fast as it can, but inserts are held to a ratio to the samples while both run. An item is one n-step transition:
+stack + n frames, which neighbouring items share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 class Reverb:
-    """A server with a full table, and what inserts and samples.
+    """A Reverb server with one table, and a client that inserts and samples.
 
     Args:
         options: frames (.npy with [games, frames, ...]), capacity, seconds, batch_size, inserts_per_sample, stack,
@@ -68,7 +68,7 @@ class Reverb:
         self.action = np.zeros(options.actions, np.float32) if options.actions else np.int32(1)
 
     def rates(self) -> dict[str, Any]:
-        """Both at once, then each alone."""
+        """Fills the table, then measures inserts and samples at once, and then each alone."""
         writer, step, options = self.client.trajectory_writer(2 * self.length), 0, self.options
         while self.inserted < options.capacity:
             step = self._insert(writer, step)
@@ -119,7 +119,7 @@ class Reverb:
         return (self.inserted - first[0]) / elapsed, (self.sampled - first[1]) / elapsed
 
     def _insert(self, writer: Any, step: int) -> int:
-        """50 steps of a game, an item for each that has its frames; the number of the next step."""
+        """Appends 50 steps of a game, and inserts an item for each once it has enough frames; returns the next step."""
         games, count = self.frames.shape[:2]
         for at in range(step, step + 50):
             frame = self.frames[at // count % games, at % count]

@@ -22,8 +22,8 @@ from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import rate_between
 
 WARM_UP_SECONDS = 10.0  # of both sides: simulators start together, queues fill, functions are traced
-QUIET_LOAD = 0.7  # above it other programs take part; threads that wait for each other suffer far more than others
-START_SECONDS = 300.0  # allowed for the peer's imports and its end, on a machine that is busy
+QUIET_LOAD = 0.7  # a higher load means other programs run; threads that wait for each other suffer most from it
+START_SECONDS = 300.0  # allowed for the peer's imports and its end, on a busy machine
 LONGEST_SECONDS = 3600.0
 
 PACKAGES = {
@@ -32,9 +32,9 @@ PACKAGES = {
     "rllib": "'ray[rllib]' torch ale-py opencv-python-headless",
     "reverb": "'dm-reverb[tensorflow]==0.14.0'",  # for Python 3.11 at most
 }
-"""What `pip install` needs for another library."""
+"""The arguments of `pip install` for each peer."""
 
-# Options of `ddrl train`, and of the peers' programs; the first peer is the default.
+# By algorithm: the options of `ddrl train`, and those of each peer's program; the first peer is the default.
 OURS = {
     "a2c": "a2c --simulators 16 --unroll-length 5",
     "ppo": "ppo --simulators 8 --unroll-length 128 --epochs 4 --batch-size 256",
@@ -52,7 +52,7 @@ PEERS = {
     "impala": {"rllib": "--algorithm impala", "sample-factory": "--algorithm impala"},
     "dqn": {"stable-baselines3": "--algorithm dqn --environments 1 --steps 4 --minibatch 32 --learning-starts 2000"},
 }
-# Every peer plays Breakout with this network, in float32; ours in the type of its laptop presets here.
+# Every peer plays Breakout with this network, too, in float32; ours computes in the faster type of this machine.
 COMMON = "--game breakout --network nature --no-evaluator"
 
 NOTES = {
@@ -98,26 +98,26 @@ class PeersArguments(TakesTrainOptions):
 
     @property
     def library(self) -> str:
-        """The peer."""
+        """The name of the peer: as given, or the default for the algorithm."""
         return self.peer or next(iter(PEERS[self.algorithm]))
 
     @property
     def ours(self) -> list[str]:
-        """Options of `ddrl train`."""
+        """The options of `ddrl train` for our run."""
         common = [*COMMON.split(), "--compute-dtype", this_machine().faster_dtype]
         return [*OURS[self.algorithm].split(), *common, *self.train_options]
 
     def command(self) -> list[str]:
-        """What runs the peer. Raises UsageError: there is no such Python."""
+        """The command that runs the peer. Raises UsageError if there is no such Python."""
         settings = [*PEERS[self.algorithm][self.library].split(), *self.peer_options.split()]
         times = ["--seconds", f"{self.seconds:g}", "--warm-up-seconds", f"{WARM_UP_SECONDS:g}"]
         return peer_command(self.peer_python, self.library, "peer_program.py", self.library, *settings, *times)
 
 
 def peer_command(python: str, peer: str, program: str, *arguments: str) -> list[str]:
-    """What runs a program of this directory with a peer's Python, which sees nothing of this environment (-I).
+    """The command that runs a program of this directory with a peer's Python, isolated from this environment (-I).
 
-    A link to Python stays one, since it tells the environment.
+    A symbolic link to Python is not resolved, as Python finds its virtual environment by the link's path.
 
     Raises:
         UsageError: there is no such Python.
@@ -133,11 +133,11 @@ def how_to_install(peer: str) -> str:
 
 
 def measure(arguments: PeersArguments) -> dict[str, Any]:
-    """Roofline, then peer and ours in turns, then the roofline again: the machine's speed drifts.
+    """Measures the roofline, then the peer and ours in turns, then the roofline again, as the machine's speed drifts.
 
     Returns:
-        JSON types: `ours`, `peer`, `ratio`, `roofline`, `roofline_share` (None where not measured), what each round
-        gave, and what the peer says of itself.
+        JSON types: `ours`, `peer`, `ratio`, `roofline`, `roofline_share` (None where not measured), the rates of each
+        round, and the versions and settings that the peer reports.
 
     Raises:
         UsageError: ours or the peer failed, or the peer is not in that environment.
@@ -162,11 +162,17 @@ def measure(arguments: PeersArguments) -> dict[str, Any]:
     return settings | values | {"about_peer": about, "seconds": seconds, "load": [round(value, 2) for value in load]}
 
 
-RATES = ("agent_steps", "seconds", "agent_steps_per_second")  # of a peer's result; all else are its settings
+RATES = ("agent_steps", "seconds", "agent_steps_per_second")  # what a peer measured; all else in its result is settings
 
 
 def compare(ours: Sequence[float], peers: Sequence[float], roofline: float) -> dict[str, Any]:
-    """Medians of the rounds and what follows from them; None for what was not measured."""
+    """The medians of the rounds, their ratio and our share of the roofline; None for what was not measured.
+
+    Args:
+        ours: agent steps/s of each round.
+        peers: the same of the peer; empty if it was not run.
+        roofline: agent steps/s; 0 if it was not measured.
+    """
     ours_median = statistics.median(ours)
     peer_median = statistics.median(peers) if peers else None
     return {
@@ -181,7 +187,7 @@ def compare(ours: Sequence[float], peers: Sequence[float], roofline: float) -> d
 
 
 def _roofline(config: TrainConfig, seconds: float) -> float:
-    """Agent steps/s; 0 where it is not measured."""
+    """The roofline in agent steps/s; 0 if it is not measured."""
     return measure_roofline(config, seconds, this_machine().cores)["roofline"] if seconds else 0.0
 
 
@@ -194,10 +200,10 @@ def _ours(config: TrainConfig, seconds: float) -> float:
 
 
 def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
-    """Agent steps/s between the first of the train records after the warm-up and the last but one.
+    """Agent steps/s between the first train record after the warm-up and the last record but one.
 
     Raises:
-        UsageError: there are too few records, on a machine that is too busy or with updates that take too long.
+        UsageError: there are too few records, as the machine is too busy or updates take too long.
     """
     acted = [line for line in lines[:-1] if "agent_steps" in line]
     later = [line for line in acted if line["wall_seconds"] >= warm_up_seconds]
@@ -210,10 +216,11 @@ def rate(lines: Sequence[dict[str, Any]], warm_up_seconds: float) -> float:
 def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, data: FromReplay) -> float:
     """Agent steps/s that Q-learning learns from after the warm-up, over whole target periods.
 
-    The updates tell them, since random actions at the start have none, and acting may run ahead within a period.
+    They are counted by the updates: the random actions at the start are without updates, and acting may run ahead of
+    learning within a period.
 
     Raises:
-        UsageError: no period began and ended.
+        UsageError: there was no whole period.
     """
     updates = data.target_period // data.steps_per_update
     later = [line["update"] for line in lines if line["wall_seconds"] >= warm_up_seconds and line["update"] > 0]
@@ -225,10 +232,15 @@ def rate_of_learning(lines: Sequence[dict[str, Any]], warm_up_seconds: float, da
 
 
 def peer_result(command: Sequence[str], peer: str, seconds: float) -> dict[str, Any]:
-    """What a peer's program prints, which may take so many seconds besides its imports.
+    """Runs a peer's program and returns the result that it prints.
+
+    Args:
+        command: see `peer_command`.
+        peer: the peer's name, for messages.
+        seconds: the longest that the program may take, besides START_SECONDS for its imports and its end.
 
     Raises:
-        UsageError: it failed, took too long, or misses a package.
+        UsageError: the program failed, took too long, or misses a package.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "OPENBLAS_"))}
     result = json_line(command, environment, seconds + START_SECONDS)

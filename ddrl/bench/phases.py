@@ -1,7 +1,7 @@
-"""A process that measures parts of a configuration: fixed to its cores, it does each for as long as it is told to.
+"""A process that measures parts (phases) of a configuration: bound to its cores, it repeats each for a given time.
 
-Lines of JSON: it reads cores, the kind of parts and settings, and answers when it is ready; then it reads a phase and
-seconds, and answers with the units that it did and their rate.
+It speaks lines of JSON: it reads cores, the kind of phases and the settings, and answers when it is ready; then it
+reads the name of a phase and seconds, again and again, and answers with the units done and their rate.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from ddrl.structured import ACTION_MASK, field_types, legal_actions
 from ddrl.types import ActionSpace, Discrete, MultiDiscrete, Replayed, Snapshot
 
 START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
-SOME = 4  # gradients that are different: more are the same ones again
-RANDOM_STEPS = 16  # of all simulators between two looks at the clock, where actions are random
+SOME = 4  # different gradients in an update: further members repeat them
+RANDOM_STEPS = 16  # steps of all simulators in one unit of work with random actions
 
 Work = Callable[[], int]
-"""Does some, and returns how many units that was."""
+"""A function that does some work and returns how many units that was."""
 
 
 def on_cores(config: TrainConfig, kind: str, cores: Sequence[Sequence[int]], seconds: float) -> Children:
-    """A process for each of these sets of cores; a phase of theirs takes so many seconds.
+    """Starts a measuring process for each set of cores.
 
     Args:
-        kind: of phases, see KINDS.
+        config: the configuration whose parts are measured.
+        kind: the kind of phases, see KINDS.
+        cores: for each process, the cores that it is bound to.
+        seconds: how long one phase is measured.
     """
     first = {"config": config_to_dict(config), "kind": kind}
     firsts = [first | {"cores": list(own)} for own in cores]
@@ -45,7 +48,7 @@ def on_cores(config: TrainConfig, kind: str, cores: Sequence[Sequence[int]], sec
 
 
 def answers(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """That it is ready, with the network's compute type; then what each stretch of a phase came to."""
+    """Yields the network's compute type once all is ready; then, for each request, the units done and their rate."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, first["cores"])
     phases, dtype = KINDS[first["kind"]](config_from_dict(first["config"]), len(first["cores"]))
@@ -72,10 +75,10 @@ def inference_batch(config: TrainConfig) -> int:
 
 
 def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
-    """One step of emulation, inference, gradient and, with a replay, targets: agent steps, data-points or transitions;
-    an update of the parameters, and the layout of new weights: times.
+    """The parts of a worker, and the compute type that the network really has.
 
-    And the compute type that the network really has.
+    The parts and the units that they return: `env` and `inference` (agent steps), `gradient` (data-points), `update` of
+    the parameters and `layout` of new weights (1 for each time), and with a replay `target` (transitions).
     """
     from ddrl.algorithms import network_for
     from ddrl.builders.agent import batch_template, make_learner
@@ -105,7 +108,10 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
 
 
 def _update(config: TrainConfig, size: int) -> Work:
-    """An update by the gradients of all members, or by their average, into new memory, as a server does it."""
+    """An update of all parameters into new memory, as a server makes it from the gradients of all members.
+
+    Replicas (see `replicas`) make it from one gradient, the average.
+    """
     random = np.random.default_rng(config.run.seed)
     members = 1 if replicas(config) > 1 else config.effective_batch // config.batch_size
     some = [random.standard_normal(size, np.float32) for _ in range(min(members, SOME))]
@@ -126,7 +132,7 @@ def replicas(config: TrainConfig) -> int:
 
 
 def _layout(network: Any, parameters: Any) -> Work:
-    """What policy queries need of a version, once."""
+    """The preparation of new weights for policy queries, which is done once for each version."""
     from ddrl.learner import Preparation
 
     prepare, vector = Preparation(network), empty_vector(network.size)
@@ -134,7 +140,7 @@ def _layout(network: Any, parameters: Any) -> Work:
     vector.flags.writeable = False
 
     def layout() -> int:
-        prepare(vector)  # no tensor, whose layout would be kept
+        prepare(vector)  # an array, as the layout of a tensor would be computed only once
         return 1
 
     return layout
@@ -143,7 +149,7 @@ def _layout(network: Any, parameters: Any) -> Work:
 def _targets(
     config: TrainConfig, network: Any, parameters: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
 ) -> Work:
-    """Targets of as many transitions at once as a period computes."""
+    """The computation of the targets of AHEAD transitions at once, as in training."""
     from ddrl.builders.replay import AHEAD, target_function
 
     function = target_function(config, network, (shape, dtype), AHEAD)
@@ -169,7 +175,10 @@ def _step(environment: Any, random: np.random.Generator) -> int:
 
 
 def random_actions(space: ActionSpace, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """<int32>[*shape] or [*shape, K], or <float32>[*shape, A], uniform; an unbounded component from -1 to 1."""
+    """Uniformly random actions: <int32>[*shape] or [*shape, K], or <float32>[*shape, A].
+
+    An unbounded component of a continuous action is drawn from -1 to 1.
+    """
     if isinstance(space, Discrete):
         return random.integers(space.count, size=shape).astype(np.int32)
     if isinstance(space, MultiDiscrete):
@@ -181,7 +190,7 @@ def random_actions(space: ActionSpace, shape: tuple[int, ...], random: np.random
 
 
 def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Observations [*shape]; all actions are legal."""
+    """Random observations [*shape]; their action mask, if any, makes all actions legal."""
     fields = field_types(dtype)
     if not fields:
         return random.integers(0, 256, shape).astype(dtype)
@@ -204,7 +213,7 @@ def _filled(template: Any, random: np.random.Generator, actions: ActionSpace) ->
         elif name == "action":
             values[name] = random_actions(actions, array.shape[: array.ndim - len(actions.action_shape)], random)
         elif name == "behaviour_log_prob":
-            values[name] = np.full_like(array, -np.log(actions.head_size))  # about as large
+            values[name] = np.full_like(array, -np.log(actions.head_size))  # about the real size
         elif array.dtype == np.float32:
             values[name] = np.ones_like(array) if name in ones else random.standard_normal(array.shape, np.float32)
     return type(template)(**values)
@@ -214,7 +223,10 @@ def _filled(template: Any, random: np.random.Generator, actions: ActionSpace) ->
 
 
 def acting(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
-    """Fills one rollout with the network's policy, as in training: agent steps."""
+    """Acting with the network's policy, as in training: a unit of work fills one rollout, counted in agent steps.
+
+    Also returns the network's compute type.
+    """
     from ddrl.builders.agent import make_environments, make_schedule, network_for
     from ddrl.envs import make_environment
     from ddrl.learner import as_device_vector, configure_tensorflow
@@ -239,7 +251,7 @@ def acting(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
 
 
 def acting_at_random(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
-    """Steps the simulators with random actions, a thread for each group: agent steps. There is no network."""
+    """Acting with random actions and no network, with one thread for each group of simulators, in agent steps."""
     from ddrl.builders.agent import make_environments
     from ddrl.placement.ranks import threads_for, with_threads
 

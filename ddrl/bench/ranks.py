@@ -21,10 +21,10 @@ from ddrl.programs import python_command
 
 
 def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_seconds: float) -> Any:
-    """The result of a module that runs on so many ranks of this machine.
+    """Runs a module on `ranks` ranks of this machine; returns the result that one of them prints.
 
     Raises:
-        UsageError: no MPI here, no result in time, or the ranks failed.
+        UsageError: MPI is not installed, there was no result in time, or the ranks failed.
     """
     launcher = require_mpirun()
     command = mpirun_command(ranks, [*python_command(module), json.dumps(options)], False, launcher)
@@ -34,7 +34,7 @@ def run_ranks(ranks: int, module: str, options: Mapping[str, Any], timeout_secon
 
 
 def run_rank(main: Callable[[], None]) -> None:
-    """Runs a rank's main function; where it fails, all ranks end, as the others would wait for it without end."""
+    """Runs a rank's main function; if it fails, it aborts all ranks, as the others would wait for this one forever."""
     from mpi4py import MPI
 
     status = 1
@@ -47,7 +47,7 @@ def run_rank(main: Callable[[], None]) -> None:
 
 
 def by_number(rates: Mapping[int, float], digits: int) -> dict[str, float]:
-    """Rates by number of ranks, as JSON has them."""
+    """Rates by number of ranks, rounded, with text keys for JSON."""
     return {str(number): round(rate, digits) for number, rate in rates.items()}
 
 
@@ -61,13 +61,17 @@ def json_line(
     timeout_seconds: float,
     start: Callable[..., subprocess.Popen] = _start,
 ) -> Any:
-    """What the command prints behind RESULT; it runs in a session of its own, and has an end."""
+    """Runs a command in a session of its own and returns the JSON that it prints after RESULT; kills it at the end.
+
+    Raises:
+        UsageError: there was no result in time, or the command ended without one.
+    """
     process = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         output, errors = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         raise UsageError(f"no result within {timeout_seconds:.0f} s; ask for less") from None
-    finally:  # after an interrupt, too; and what it may have left behind
+    finally:  # also after an interrupt; ends processes that the command left behind, too
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

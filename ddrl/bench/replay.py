@@ -21,7 +21,7 @@ from ddrl.replay.sum_tree import SumTree
 from ddrl.types import Unroll
 
 OBSERVATION, STACK = (4, 84, 84), 4
-STEPS = 32  # of an unroll
+STEPS = 32  # steps in an unroll
 NOTES = {
     "samples_per_s": "drawn, gathered and given new priorities, while inserting",
     "inserts_per_s": "transitions, at the same time on the same core",
@@ -75,10 +75,10 @@ class ReplayArguments(BenchmarkArguments):
 
 
 def measure(arguments: ReplayArguments) -> dict[str, Any]:
-    """Rates, memory, and the sum tree by size; of a shard its rates.
+    """Measures rates, memory, and the sum tree by size; for a shard, only its rates.
 
     Raises:
-        UsageError: the replay does not fit the memory, its numbers are out of range, or a peer cannot be run.
+        UsageError: the replay does not fit into memory, its numbers are out of range, or a peer cannot be run.
     """
     if arguments.kind != "one-process":
         given = (arguments.kind, arguments.replay_capacity, arguments.seconds, arguments.peer_python)
@@ -96,7 +96,7 @@ def measure(arguments: ReplayArguments) -> dict[str, Any]:
 
 
 def endless_unroll(simulators: int) -> Unroll:
-    """Frames of noise in a circle, so that adding it again and again is an episode without end."""
+    """An unroll of noise whose frame stacks wrap around, so that adding it repeatedly makes an endless episode."""
     random, shape = np.random.default_rng(0), (STEPS, simulators)
     frames = random.integers(256, size=(*shape, *OBSERVATION[1:]), dtype=np.uint8)
     stacks = frames[(np.arange(STEPS + 1)[:, None] - np.arange(STACK - 1, -1, -1)) % STEPS]
@@ -115,7 +115,7 @@ def endless_unroll(simulators: int) -> Unroll:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use (Linux)."""
+    """The resident memory of this process, in bytes (Linux only)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -135,14 +135,14 @@ def _rates(arguments: ReplayArguments, replay: Replay, unroll: Unroll) -> dict[s
 
 
 def _tree(arguments: ReplayArguments) -> dict[str, dict[str, float]]:
-    """Microseconds to find and to set a batch, by the number of items."""
+    """Microseconds to draw a batch from a sum tree and to set a batch of weights, by the number of items."""
     names = ("find_us", "find_us_per_level", "set_us", "set_us_per_level")
     values: dict[str, dict[str, float]] = {name: {} for name in names}
     random = np.random.default_rng(2)
     for items in arguments.tree_items:
         tree = SumTree(items)
         tree.set_all(random.exponential(size=items))
-        # Made before, and enough of them that they are not all in the cache.
+        # The inputs are made before the measurement, and enough of them that they do not all stay in the cache.
         masses = random.random((64, arguments.batch_size)) * tree.total
         chosen = random.integers(items, size=(64, arguments.batch_size))
         turn = iter(range(1 << 62))

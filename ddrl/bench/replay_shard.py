@@ -17,25 +17,25 @@ from ddrl.bench.phases import random_actions
 from ddrl.bench.timing import rate, work_for
 from ddrl.types import Continuous, Discrete
 
-SIMULATORS = 64  # that the segments come from
-FRAMES = 600  # of each recorded game
+SIMULATORS = 64  # simulators that the segments come from
+FRAMES = 600  # frames of each recorded game
 GAMES = 4
 NOTES = {
     "inserts_per_s_ratio": "ours on one core / Reverb on all cores of this process",
     "samples_per_s_ratio": "likewise",
 }
-PEER_SECONDS = 300.0  # allowed for a peer beyond its start and what it measures: filling its table
-TRIM_EVERY = 100  # batches
+PEER_SECONDS = 300.0  # allowed for the peer to fill its table, besides its start and its measurements
+TRIM_EVERY = 100  # batches between two trims of a shard
 
 
 class Kind(NamedTuple):
-    """What the transitions are.
+    """The kind of transitions that a shard is measured with.
 
     Attributes:
-        format: of the segments.
+        format: format of the segments.
         batch_size: transitions drawn at once.
-        eviction_exponent: None where the oldest go first.
-        inserts_per_sample: transitions inserted for each that is drawn, as asked of a shard.
+        eviction_exponent: exponent of the priorities by which transitions are evicted; None: the oldest go first.
+        inserts_per_sample: transitions inserted for each one drawn, the ratio that a shard must sustain.
     """
 
     format: SegmentFormat
@@ -54,10 +54,11 @@ KINDS = {
 
 
 def measure(kind: str, capacity: int, seconds: float, peer_python: str = "") -> dict[str, Any]:
-    """Rates of a full shard, and those of the peer with the same frames; the ratios are ours / peer.
+    """Measures the rates of a full shard, and those of the peer with the same frames; the ratios are ours / peer.
 
-    Segments arrive as bytes, as they come from actors; giving recorded ones new numbers takes half a percent of an
-    insert's time. Priorities are set after every batch, and every 100 batches the shard is trimmed. One thread.
+    Everything runs in one thread. Segments arrive as bytes, as they come from actors; giving recorded segments new
+    numbers takes half a percent of an insert's time. Priorities are set after every batch, and every 100 batches the
+    shard is trimmed.
 
     Raises:
         UsageError: the peer cannot be run.
@@ -73,7 +74,7 @@ def measure(kind: str, capacity: int, seconds: float, peer_python: str = "") -> 
 
 
 def recorded_frames() -> np.ndarray:
-    """<uint8>[GAMES, FRAMES, 1, 84, 84] of Breakout, played at random: what compresses as frames of games do."""
+    """Frames of Breakout, played at random, <uint8>[GAMES, FRAMES, 1, 84, 84]: they compress as real frames do."""
     from ddrl.config import EnvironmentConfig
     from ddrl.envs import make_environment
 
@@ -89,7 +90,7 @@ def recorded_frames() -> np.ndarray:
 
 
 def noise() -> np.ndarray:
-    """<float32>[GAMES, FRAMES, 67]."""
+    """Normally distributed features in place of frames, <float32>[GAMES, FRAMES, 67]."""
     return np.random.default_rng(0).standard_normal((GAMES, FRAMES, 67)).astype(np.float32)
 
 
@@ -125,7 +126,7 @@ def rates(
 
 
 def _rates(kind: Kind, capacity: int, frames: np.ndarray, seconds: float) -> dict[str, Any]:
-    """Of a full shard."""
+    """Fills a shard and measures its rates."""
     random, length = np.random.default_rng(0), kind.format.length
     replay = ShardReplay(kind.format, capacity, eviction_exponent=kind.eviction_exponent)
     recorded = [kind.format.encode(recorded_segment(kind.format, frames, i, random)) for i in range(SIMULATORS)]
@@ -150,7 +151,7 @@ def _rates(kind: Kind, capacity: int, frames: np.ndarray, seconds: float) -> dic
 
 
 def recorded_segment(format: SegmentFormat, frames: np.ndarray, simulator: int, random: np.random.Generator) -> Segment:
-    """A segment of the frames of a recorded game; the rest of it is random."""
+    """A segment with frames of a recorded game and random actions, rewards and priorities."""
     count, older = format.length, format.stack - 1
     first = 7 * simulator % (FRAMES - format.most_frames)
     ones = np.ones(count, np.float32)
@@ -172,7 +173,7 @@ def recorded_segment(format: SegmentFormat, frames: np.ndarray, simulator: int, 
 
 
 def _peer(python: str, kind: str, capacity: int, seconds: float, frames: np.ndarray) -> dict[str, Any]:
-    """What Reverb makes of the same frames, on all cores of this process."""
+    """The rates of Reverb with the same frames, on all cores of this process."""
     from ddrl.bench.peers import peer_command, peer_result
 
     settings = KINDS[kind]

@@ -21,29 +21,29 @@ from ddrl.placement.resources import this_machine
 def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[str, Any]:
     """Measures the parts one after the other, each on all cores at once.
 
-    One process per core, bound to it, with one intra-op thread each: the way in which workers run. The
-    batches are the configuration's: observations of one group of simulators, data-points of one gradient.
+    There is one process per core, bound to it, with one intra-op thread each, as workers run. The batches have the
+    configuration's sizes: observations of one group of simulators, data-points of one gradient.
 
     Args:
-        config: environment, network, sampling and optimizer settings count.
+        config: its settings of environment, network, sampling and optimizer matter.
         seconds: time for each part.
-        cores: processes, at most the cores that this process may use.
+        cores: number of processes, at most the number of cores that this process may use.
 
     Returns:
         JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one core), with a
-        replay `target` (transitions/s of one core), `update` (of all parameters) and `layout` (of new weights for
-        acting; both times/s of one core), `roofline` (agent steps/s of all cores: `combine`), `uses`, `cores`,
-        `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol`.
+        replay `target` (transitions/s of one core), `update` (updates of all parameters/s of one core), `layout`
+        (layouts of new weights for acting/s of one core), `roofline` (agent steps/s of all cores, see `combine`),
+        `uses`, `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol`.
 
     Raises:
-        UsageError: too many cores, or what the settings say cannot run.
+        UsageError: there are not so many cores, or the settings cannot run.
         RuntimeError: a measuring process died or did not answer in time.
     """
     available = usable_cores()
     if not 1 <= cores <= len(available):
         raise UsageError(f"{cores} cores: choose 1 to {len(available)}, the cores that this process may use")
     with on_cores(config, "parts", [[core] for core in available[:cores]], seconds) as children:
-        dtype = children.hear()[0]["dtype"]  # of all, so that a phase begins on all cores at once
+        dtype = children.hear()[0]["dtype"]  # waits for all, so that a phase begins on all cores at once
         rates = {phase: _rate(children.ask({"phase": phase, "seconds": seconds})) for phase in phases_of(config)}
     return {
         **rates,
@@ -61,15 +61,15 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
 
 
 def phases_of(config: TrainConfig) -> tuple[str, ...]:
-    """The parts of a configuration."""
+    """The names of the parts that a configuration has."""
     return tuple(times(config))
 
 
 def times(config: TrainConfig) -> dict[str, float]:
-    """How often each part is done for an agent step, in the units of its rate.
+    """How often each part is done for one agent step, in the units of its rate.
 
-    An update of the parameters is one of all of them, whatever number of servers share it; each replica makes its own.
-    New weights are laid out for acting once for each rollout, or where there is none, for each gradient.
+    An update of all parameters counts once, however many servers share it; each replica makes its own update. New
+    weights are laid out for acting once for each rollout or, without rollouts, once for each gradient.
     """
     data, used = config.algorithm.learns_from, uses(config)
     update_steps = config.agent_steps_per_update or config.replay_data.steps_per_update
@@ -80,25 +80,25 @@ def times(config: TrainConfig) -> dict[str, float]:
 
 
 def combine(rates: Mapping[str, float], times: Mapping[str, float], cores: int) -> float:
-    """Agent steps/s of cores that do the parts in turn: cores / sum of times / rate.
+    """Agent steps/s of cores that each do all parts in turn: cores / sum over the parts of (times / rate).
 
     Args:
         rates: part -> units/s of one core.
         times: part -> units for one agent step.
-        cores: that do them.
+        cores: the number of cores.
     """
     return cores / sum(each / rates[phase] for phase, each in times.items())
 
 
 def uses(config: TrainConfig) -> float:
-    """Gradients that each data-point takes part in: PPO's epochs; from a replay the batch over the steps per update."""
+    """Gradients that each data-point takes part in: PPO's epochs; with a replay, batch size / steps per update."""
     if config.has_replay:
         return config.batch_size / config.replay_data.steps_per_update
     return getattr(config.algorithm, "epochs", 1)
 
 
 def _rate(answers: Sequence[dict[str, float]]) -> float:
-    """Mean of the cores."""
+    """The mean rate of the cores."""
     return statistics.mean(answer["rate"] for answer in answers)
 
 

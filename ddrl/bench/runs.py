@@ -1,4 +1,4 @@
-"""Real runs, made to be measured, and what their records say."""
+"""Runs real training to measure it, and reads the records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ddrl.programs import python_command
 from ddrl.reporting.metrics import read_metrics
 
 LINE_SECONDS = 2.0  # between lines of metrics.jsonl
-STOP_SECONDS = 5.0  # for ranks to end after Ctrl-C: they have nothing that is to be kept
+STOP_SECONDS = 5.0  # for ranks to end after Ctrl-C: they have nothing to save
 
 
 def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
-    """Trains for so long; returns the train records, oldest first.
+    """Trains for `seconds`; returns the train records, oldest first.
 
     Raises:
         UsageError: the run failed.
@@ -34,17 +34,19 @@ def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
 
 
 def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) -> list[dict[str, Any]]:
-    """Trains with no budget but that in `run`, in a directory that is removed afterwards.
+    """Trains in a directory that is removed afterwards.
 
     Args:
-        program: what each rank runs (none: that of `ddrl train`). It may end the run by the file `stop`.
+        config: the settings.
+        program: the command that each rank runs (empty: that of `ddrl train`). It may end the run by the file `stop`.
+        run: settings of `config.run` to change; it has no budget but the one given here.
 
     Returns:
         The train records, oldest first.
 
     Raises:
         UsageError: the run failed.
-        KeyboardInterrupt: Ctrl-C ended it, for which the launcher has a handler of its own.
+        KeyboardInterrupt: Ctrl-C ended the run; the launcher catches it with a handler of its own.
     """
     from ddrl.launch import local as launch
 
@@ -63,11 +65,12 @@ def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) 
 
 
 def start_train(arguments: Sequence[str], output: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """Starts `ddrl train` in a session of its own, so that a Ctrl-C is for this process alone.
+    """Starts `ddrl train` in a session of its own, so that it does not receive this process's Ctrl-C.
 
     Args:
-        output: file to which it appends what it prints.
-        environment: in addition to this process's.
+        arguments: the command line after `ddrl train`.
+        output: file to which its output is appended.
+        environment: environment variables, in addition to those of this process.
     """
     with output.open("ab") as file:
         return subprocess.Popen(
@@ -81,7 +84,7 @@ def start_train(arguments: Sequence[str], output: Path, **environment: str) -> s
 
 
 def mean_parts(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Means by name, of those that tell anything; a name that is missing in one counts as 0 there."""
+    """The mean of each name over the mappings that are not empty; a name missing from one of these counts as 0."""
     telling = [part for part in parts if part]
     names = sorted({name for part in telling for name in part})
     return {name: round(statistics.mean(part.get(name, 0.0) for part in telling), 4) for name in names}

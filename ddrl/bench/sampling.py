@@ -1,4 +1,4 @@
-"""Agent steps/s of acting alone: simulators and policy, nobody learns (Stooke and Abbeel 2018, section 5.2)."""
+"""Measures agent steps/s of acting alone: simulators and policy, no learning (Stooke and Abbeel 2018, section 5.2)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ddrl.errors import UsageError
 
 
 class Sampling(NamedTuple):
-    """What is measured.
+    """A setup to measure.
 
     Attributes:
         config: environment, network, simulators and groups of one process, and the length of its rollouts.
-        processes: how many.
-        cores: of each process, which is fixed to them.
-        inference: False: actions are drawn at random, and nothing else is done.
-        barrier: the processes wait for each other after every rollout, as they would to learn.
+        processes: number of processes.
+        cores: cores of each process, which is bound to them.
+        inference: whether the network's policy acts; False: actions are drawn at random, without a network.
+        barrier: whether the processes wait for each other after every rollout, as they would to learn.
     """
 
     config: TrainConfig
@@ -33,7 +33,7 @@ def measure_sampling(what: Sampling, seconds: float) -> float:
     """Agent steps/s of all processes together.
 
     Raises:
-        UsageError: more cores than this process may use, or what the settings say cannot run.
+        UsageError: it needs more cores than this process may use, or the settings cannot run.
         RuntimeError: a measuring process died or did not answer in time.
     """
     available = usable_cores()

@@ -1,7 +1,7 @@
-"""Two learners of one replay, of which one acts: the process that runs a point of `ddrl study secondary-learner`.
+"""The process that runs a point of `ddrl study secondary-learner`: two learners of one replay, only one of which acts.
 
 It reads one line of JSON with the settings of both, answers with a line for each record of metrics.jsonl, and ends with
-`{"end": true}`, or when nobody reads any more.
+`{"end": true}`, or when its output is no longer read.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ SAMPLER, SECONDARY = "sampler", "secondary"
 
 
 def records(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Those of both, and then the end."""
+    """Yields the records of both learners, and then `{"end": True}`."""
     yield from TwoLearners(*(config_from_dict(first[name]) for name in (SAMPLER, SECONDARY))).records()
     yield {"end": True}
 
 
 class Student:
-    """A learner: parameters, their optimizer, and minibatches of its own.
+    """One of the two learners: its parameters, their optimizer, and its own minibatches.
 
     Args:
-        config: settings of its optimizer and batches; the seed of its initial parameters.
-        observations: shape and type of one.
-        batches: of the replay.
+        config: settings of the optimizer and the batches, and the seed of the initial parameters.
+        network: the network to train.
+        observations: shape and type of an observation.
+        batches: minibatches from the replay.
     """
 
     def __init__(self, config: TrainConfig, network: Any, observations: tuple[tuple[int, ...], Any], batches: Any):
@@ -57,7 +58,7 @@ class Student:
         self._rate = rate_of(config.optimizer, config.effective_batch, config.agent_steps_per_update)
 
     def learn(self, batch: Replayed) -> None:
-        """One update."""
+        """Makes one update with a minibatch."""
         from ddrl.learner import as_device_vector
 
         version = self.snapshot.version
@@ -69,18 +70,20 @@ class Student:
         self.snapshot = Snapshot(version + 1, version + 1, as_device_vector(parameters))
 
     def told(self) -> dict[str, float]:
-        """Its newest numbers for a record."""
+        """The learner's newest values for a record."""
         norm = float(np.linalg.norm(np.asarray(self.snapshot.parameters)))
         return {**self.values, "update": self.snapshot.version, "parameter_norm/all": norm}
 
 
 class TwoLearners:
-    """Both begin with equal parameters, and train at once and at the same rate of transitions; each draws its own
-    minibatches, and has a target network of its own (Stooke and Abbeel 2018, section 5.4.2).
+    """Two learners that share a replay, of which only the first acts (Stooke and Abbeel 2018, section 5.4.2).
+
+    Both begin with equal parameters, and train at once and at the same rate of transitions; each draws its own
+    minibatches and has its own target network.
 
     Args:
-        config: of the learner that acts, with the concurrent schedule.
-        second: of the other; batch size, optimizer and agent steps per update may differ.
+        config: settings of the learner that acts, with the concurrent schedule.
+        second: settings of the other one; batch size, optimizer and agent steps per update may differ.
     """
 
     def __init__(self, config: TrainConfig, second: TrainConfig):
@@ -109,7 +112,7 @@ class TwoLearners:
         self._observations = observations
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Trains until the budget is used up; gives the records of both, and evaluations where there are some."""
+        """Trains until the budget is used up; yields the train records of both learners, and their evaluations."""
         from ddrl.builders.agent import seed_of
 
         config, evaluations = self.config, 0
@@ -156,7 +159,7 @@ class TwoLearners:
         yield common | self.secondary.told() | {"learner": SECONDARY}
 
     def _evaluations(self) -> Iterator[dict[str, Any]]:
-        """The same games for both."""
+        """Evaluates both learners."""
         from ddrl.learner import Policy
 
         games, wall = self.config.evaluation.eval_games, time.monotonic() - self._began
@@ -167,7 +170,7 @@ class TwoLearners:
                 yield record | {"learner": learner}
 
     def _evaluation(self, policy: Any, snapshot: Snapshot, wall_seconds: float) -> dict[str, Any] | None:
-        """None where no game was over in its time."""
+        """The evaluation record of one learner; None if no game ended within the time limit."""
         from ddrl.evaluation.games import evaluate
 
         config, start = self.config, time.monotonic()

@@ -25,9 +25,9 @@ from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts, children
 from ddrl.placement import start
 
-SETTLED_SECONDS = 300.0  # of a leg, in which replays fill and everything is used for the first time
+SETTLED_SECONDS = 300.0  # at the start of a leg, in which replays fill and everything is used for the first time
 SAMPLES, RUN, OUTPUT = "samples.jsonl", "run", "output.txt"
-END_SECONDS = 300.0  # in which a run whose time is over checkpoints, evaluates and ends
+END_SECONDS = 300.0  # allowed for a run whose time is over to save a checkpoint, evaluate and end
 PAGE = os.sysconf("SC_PAGE_SIZE")
 NEW = ("--preset", "smoke")
 UNBOUNDED = ("--agent-steps", "0", "--max-updates", "0", "--no-video", "--evaluation-minutes", "0.5")
@@ -56,7 +56,7 @@ class SoakArguments(BenchmarkArguments):
 
 
 def measure(arguments: SoakArguments) -> dict[str, Any]:
-    """Trains one leg; tells of all legs of the directory, and how this one ended.
+    """Trains one leg; returns the summary of all legs in the directory, and the exit status of this one.
 
     Raises:
         UsageError: the directory cannot be written.
@@ -98,7 +98,7 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
 
 
 def sample(launcher: int, run: Path) -> dict[str, float]:
-    """Resident megabytes now of the launcher and all its descendants, by what each does."""
+    """The present resident memory, in MiB, of the launcher and all its descendants, by rank or program."""
     megabytes: dict[str, float] = {}
     ranks = {note.pid: f"rank {rank}" for rank, note in start.notes(run).items()}
     for pid, parent in descendants(launcher):
@@ -111,7 +111,7 @@ def sample(launcher: int, run: Path) -> dict[str, float]:
 
 
 def descendants(root: int) -> list[tuple[int, int]]:
-    """(process, parent) of a process and everything below it."""
+    """The pairs (process ID, parent's process ID) of a process and all its descendants; the root's parent is 0."""
     tree = [(root, 0)]
     for process, _ in tree:
         tree += [(child, process) for child in children(process)]
@@ -129,11 +129,11 @@ def _program(pid: int) -> str:
 
 
 def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of samples: for each process its megabytes after five minutes of a leg, and the least and most after that.
+    """Summarizes samples: each process's memory after five minutes of a leg, and the least and most after that.
 
-    Minutes are compared (medians of their samples), as an evaluation that is under way takes memory for seconds. The
-    last minute of a leg counts neither: in it the run ends. Processes that are there for less than a quarter of a leg,
-    such as those that draw the curve, have no memory to compare.
+    Whole minutes are compared (medians of their samples), as an evaluation takes memory for seconds. The last minute of
+    a leg does not count, as the run ends in it. Processes that live for less than a quarter of a leg, such as those
+    that draw the curve, are left out.
     """
     told: dict[str, Any] = {"hours": 0.0, "legs": 0, "largest_deviation_percent": 0.0, "processes": {}}
     for leg in sorted({line["leg"] for line in lines}):
@@ -153,7 +153,7 @@ def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _by_minute(leg: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """Process -> medians of its minutes after the first five and before the last."""
+    """For each process, the median memory of each minute of a leg, without the first five minutes and the last."""
     minutes: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in leg:
         if SETTLED_SECONDS <= line["seconds"] < leg[-1]["seconds"] - 60:

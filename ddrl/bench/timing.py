@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 
 def work_for(work: Callable[[], int | None], seconds: float) -> tuple[int, float]:
-    """Works for so long, and until something is done.
+    """Calls `work` again and again for at least `seconds`, and until at least one unit is done.
 
     Args:
-        work: does some, and returns how many units that was; None: one.
+        work: does some work, and returns how many units that was; None: one.
 
     Returns:
-        Units altogether, and the seconds that they took.
+        The total number of units, and the seconds that they took.
     """
     done, start = 0, time.perf_counter()
     while True:

@@ -16,8 +16,8 @@ from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.placement.resources import this_machine
 
-CHANGED = 1.2  # ratio of two rooflines beyond which they are not of one machine
-WARM_UP_LINES = 3  # of metrics.jsonl, left out: the simulators start together and the queues fill
+CHANGED = 1.2  # ratio of the two rooflines from which on the machine's speed has changed too much
+WARM_UP_LINES = 3  # first lines of metrics.jsonl, left out: the simulators start together and the queues fill
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ def config_of(options: Sequence[str]) -> TrainConfig:
 
 
 def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dict[str, Any]:
-    """Roofline, run, roofline: the machine's speed drifts, so the run is held against the mean of both.
+    """Measures the roofline, a run, and the roofline again; the run is compared with the mean, as the speed drifts.
 
     Raises:
         UsageError: the run failed.
@@ -72,7 +72,7 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
 
 
 def _doubt(before: float, after: float) -> dict[str, str]:
-    """A warning where the machine was faster or slower after the run than before: the ratio is of neither machine."""
+    """A warning if the machine's speed changed much during the run, so that the ratio says little; else empty."""
     factor = max(before, after) / min(before, after)
     if factor < CHANGED:
         return {}
@@ -82,7 +82,7 @@ def _doubt(before: float, after: float) -> dict[str, str]:
 
 
 def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
-    """Means over the lines of a run after its warm-up."""
+    """Trains for `seconds` and returns the means over the records after the warm-up."""
     lines = [line for line in run_for(config, seconds) if line["update"]][WARM_UP_LINES:-1]
     names = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s", "effective_batch", "lag_mean", "exchange_ms")
     if not all(any(name in line for line in lines) for name in names):

@@ -80,7 +80,7 @@ def _write(board: Board, path: Path) -> None:
     data = page(board.title, board.everything()).html.encode()
     try:
         if path.exists() and not path.is_file():
-            path.write_bytes(data)  # a pipe, or a device such as /dev/stdout, in whose place no file may come
+            path.write_bytes(data)  # a pipe, or a device such as /dev/stdout, which no file may replace
         else:
             write_whole(Path(os.path.realpath(path)), data)  # a link stays one
     except OSError as error:

@@ -32,7 +32,7 @@ class CompareArguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Compares, writes and says what and where; returns the exit status."""
+    """Compares runs, writes the page and the figure, and prints the tables; returns the exit status."""
     arguments = early_options.read_with_plugins(CompareArguments, argv, "ddrl compare")
     if not arguments.runs:
         raise UsageError("compare: name the directories of runs (ddrl compare RUN RUN ...)")

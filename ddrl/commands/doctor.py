@@ -75,7 +75,7 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
     """The arguments of `ddrl doctor`.
 
     Raises:
-        UsageError: for what cannot be.
+        UsageError: an option is unknown, or a value is refused.
     """
     own, rest = command_line.read_known(OwnArguments, argv, PROG, others=True)
     where = early_options.Parser(prog=PROG)
@@ -89,8 +89,8 @@ def need_of(arguments: DoctorArguments, alone: bool) -> Need:
     """What the settings ask of the ranks.
 
     Args:
-        arguments: of the command line.
-        alone: the ranks were started by doctor, on this machine.
+        arguments: the arguments of doctor.
+        alone: whether doctor itself started the ranks, on this machine.
     """
     config = arguments.train.config
     return Need(
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
 def _main(argv: Sequence[str], job: Job | None) -> int:
     arguments = parse(argv)
     config = arguments.train.config
-    # Without the name of the default, which bears the time and would differ between ranks.
+    # Of a default directory only the parent: its own name has the time, and would differ between ranks.
     run_dir = Path(os.path.abspath(config.run.run_dir or os.path.dirname(rundir.default_run_dir(config))))
     if job is None and INSIDE not in os.environ:
         return _alone(argv, arguments, run_dir)
@@ -137,7 +137,7 @@ INSIDE = "DDRL_DOCTOR_ALONE"
 
 
 def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> int:
-    """Starts the ranks that the settings need on this machine; where they cannot be, looks at it without them."""
+    """Starts the ranks that the settings need on this machine; if they cannot run, examines it without them."""
     config, need = arguments.train.config, need_of(arguments, alone=True)
     refusal = ""
     if not config.single_process:
@@ -156,7 +156,7 @@ def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> in
 def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainConfig) -> int:
     launcher = launch.require_mpirun()
     survive = config.exchange.on_worker_loss == "survive"
-    words = [os.path.join(os.curdir, word) if word == ":" else word for word in argv]  # mpirun's own word
+    words = [os.path.join(os.curdir, word) if word == ":" else word for word in argv]  # mpirun takes : for its own
     program = [*python_command("ddrl.cli"), "doctor", *words]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, SessionFiles() as files:
         environment = mpirun_environment(os.environ, os.geteuid() == 0, files) | {INSIDE: "1"}
@@ -171,7 +171,7 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
             end_session(process.pid, KILL_SECONDS)
             process.wait(timeout=KILL_SECONDS)
         output.seek(0)
-        print(output.read(), end="")  # mpirun itself would not say that nobody takes it
+        print(output.read(), end="")  # mpirun itself would not report that its output is closed
         if status not in (0, 1):
             errors.seek(0)
             print(errors.read(), file=sys.stderr, end="")

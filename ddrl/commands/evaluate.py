@@ -15,7 +15,7 @@ DIGITS = 2  # after the point of a score
 
 
 def main(argv: Sequence[str]) -> int:
-    """Plays, prints, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
+    """Plays the games, prints the scores, and adds one line to RUN/evaluations.jsonl; returns the exit status."""
     arguments = early_options.read_with_plugins(EvaluateArguments, argv, "ddrl evaluate")
     evaluate_newest(arguments, lambda game, record: show(game, record, plain_console()))
     return 0

@@ -37,7 +37,7 @@ class ExportArguments:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes, compares and prints; returns the exit status."""
+    """Writes the policy, and prints how well it agrees with the agent; returns the exit status."""
     arguments = early_options.read_with_plugins(ExportArguments, argv, "ddrl export")
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     rundir.load_config(path)

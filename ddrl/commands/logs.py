@@ -45,8 +45,8 @@ class Output:
     """One file that a job prints into.
 
     Args:
-        path: of the file.
-        lines: with which it begins (None: all).
+        path: path of the file.
+        lines: how many of its last lines are printed at first (None: all).
     """
 
     def __init__(self, path: Path, lines: int | None):
@@ -57,7 +57,7 @@ class Output:
         """Prints what has come since the last call; returns whether there was anything.
 
         Args:
-            heading: the name of the file stands above it.
+            heading: print the name of the file above it.
         """
         shown = False
         with open_regular(self.path) as file:
@@ -91,13 +91,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def newest(records: Sequence[JobRecord]) -> list[JobRecord]:
-    """The last job of a run; of a study the last array and what came after it."""
+    """The last job of a run, or the last array of a study or search and the jobs after it."""
     arrays = [number for number, record in enumerate(records) if "%a" in record.output.name]
     return list(records[arrays[-1] :] if arrays else records[-1:])
 
 
 def opened(records: Sequence[JobRecord], known: dict[Path, Output], lines: int | None) -> list[Output]:
-    """The outputs that are there; those that are known already go on."""
+    """The outputs of jobs that exist; those in `known` go on where they are, and new ones are added to it."""
     return [known.setdefault(path, Output(path, lines)) for record in records for path in record.outputs()]
 
 
@@ -129,10 +129,10 @@ def nothing_yet(directory: Path, records: Sequence[JobRecord]) -> str:
 
 
 def show_log(directory: Path, arguments: LogsArguments) -> int:
-    """Of a run without a job: what its ranks have written; returns the exit status.
+    """Prints what the ranks of a run without a job have written; returns the exit status.
 
     Raises:
-        UsageError: there is none, or it is to be followed.
+        UsageError: they have written nothing, or --follow is given.
     """
     log = directory / rundir.LOG
     if arguments.follow or not log.is_file():
@@ -142,7 +142,7 @@ def show_log(directory: Path, arguments: LogsArguments) -> int:
 
 
 def _begin_of_last(path: Path, lines: int) -> int:
-    """Where the last lines of a file begin."""
+    """The byte at which the last `lines` lines of a file begin."""
     starts = collections.deque([0], maxlen=lines + 1)
     offset = 0
     with open_regular(path) as file:

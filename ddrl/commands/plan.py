@@ -60,7 +60,7 @@ class PlanArguments:
 
     @property
     def made_up(self) -> bool:
-        """Whether the nodes are not those that are here."""
+        """Whether the options describe nodes in place of those that are here."""
         return (self.nodes, self.cpus_per_node, self.gpus_per_node) != (None, None, None)
 
 
@@ -93,7 +93,7 @@ HERE = "this machine"
 
 
 def _doubts(config: TrainConfig) -> list[str]:
-    """Why the run would be refused here, or fits only just; a plan can be made all the same."""
+    """Warnings that the run would be refused here, or only just fits. A plan can be made all the same."""
     try:
         return check_machine(config, this_machine())
     except UsageError as error:
@@ -108,15 +108,15 @@ def _machine(nodes: PlanArguments) -> Machine:
 
 
 def topology(config: TrainConfig, nodes: PlanArguments, environ: Mapping[str, str]) -> tuple[tuple[Seat, ...], str]:
-    """Where the ranks sit, and where that is known from.
+    """Where the ranks sit, and the source of that, in words.
 
     Args:
         config: settings of the run.
-        nodes: those of the command line, which come first.
-        environ: variables, of a job or a Slurm allocation.
+        nodes: the options about nodes, which come before everything else.
+        environ: environment variables, which may be those of a job or a Slurm allocation.
 
     Raises:
-        ValueError: for numbers that make no job, or variables of Slurm that cannot be read.
+        ValueError: the numbers make no job, or variables of Slurm cannot be read.
     """
     if nodes.made_up:
         number = nodes.nodes or 1
@@ -137,10 +137,10 @@ def topology(config: TrainConfig, nodes: PlanArguments, environ: Mapping[str, st
 
 
 def needs_of(config: TrainConfig) -> tuple[int, int, int]:
-    """Length of the parameter vector, bytes of a worker's or shard's replay, and of the batches that a learner has.
+    """Length of the parameter vector, bytes of the replay of a worker or shard, and bytes of a learner's batches.
 
     Raises:
-        UsageError: for an unknown game, a network that does not suit it, or fewer parameters than servers.
+        UsageError: the game is unknown, the network does not suit it, or there are fewer parameters than servers.
     """
     from ddrl.envs import make_environment
 
@@ -160,7 +160,7 @@ def ranks_as_json(
     Args:
         config: settings of the run.
         assignments: one for each rank.
-        parameters: numbers in the flat vector.
+        parameters: length of the flat vector.
         replay, prefetch: bytes of a replay, and of the batches that the learner of Ape-X has ready.
     """
     from ddrl.exchange.sharding import shard_ranges
@@ -195,7 +195,7 @@ def ranks_as_json(
 
 
 def _name(rank: Assignment) -> str:
-    """Its role in words."""
+    """The role of a rank in words."""
     if rank.role in ("chief", "evaluator"):
         return rank.role
     role = {"parameter_server": "server", "replay_shard": "replay shard"}.get(rank.role, rank.role)
@@ -203,7 +203,7 @@ def _name(rank: Assignment) -> str:
 
 
 def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> list[str]:
-    """What works, but should not be wanted; a line for each node at most and kind."""
+    """Warnings of a placement that works but wastes something: at most one of each kind for each node."""
     warnings = []
     for host in dict.fromkeys(seat.host for seat in seats):
         ranks = [rank for rank in assignments if rank.host == host]
@@ -230,9 +230,9 @@ def as_json(
 
     Args:
         config: settings of the run.
-        source: where the nodes are known from.
+        source: where the nodes are known from, in words.
         seats, assignments: one for each rank.
-        warnings: for the user.
+        warnings: warnings for the user.
 
     Raises:
         UsageError: as `needs_of`.

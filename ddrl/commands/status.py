@@ -24,7 +24,7 @@ from ddrl.tuning.plan import FILE as SEARCH
 from ddrl.tuning.plan import TRIALS
 
 ENDED = 10
-"""Directories that are listed after their jobs have ended."""
+"""Number of directories without jobs that are listed: those whose jobs ended last."""
 PLACES = ("runs", "studies", "tuning")
 HEADINGS = ("job", "state", "time", "progress", "score", "where")
 
@@ -43,7 +43,7 @@ class StatusArguments:
 
 
 class Row(NamedTuple):
-    """One line, and below it why something failed."""
+    """A line of the table, and `why` for the line below it, which says why something failed."""
 
     job: str
     state: str
@@ -96,7 +96,10 @@ def known(name: str) -> Path:
 
 
 def found(runs: Path) -> Iterator[Path]:
-    """Directories in which jobs have worked; tasks of an array have theirs one below."""
+    """Yields the directories in `runs` and PLACES in which jobs have worked, also those one level deeper.
+
+    The tasks of an array have theirs there.
+    """
     for place in (runs, *map(Path, PLACES)):
         for path in _directories(place):
             if (path / JOBS).is_file():
@@ -113,13 +116,13 @@ def _directories(place: Path) -> list[Path]:
 
 
 def jobs_of(directory: Path, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
-    """Those lines of the queue that work in a directory, by the numbers of their jobs."""
+    """The lines of the queue whose jobs work in a directory, by the job numbers that are noted there."""
     records = {record.job for record in noted(directory)}
     return [job for job in jobs if {job.job, job.number} & records]
 
 
 def rows_of(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
-    """What is said of a directory: a row for each job that waits or runs, or one for how it ended."""
+    """Yields the rows of a directory: one for each job that waits or runs, or one that says how the run ended."""
     if any((directory / file).is_file() for file in (PLAN, SEARCH)):
         yield from _rows_of_many(directory, jobs)
         return
@@ -139,7 +142,7 @@ def rows_of(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
 
 
 def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
-    """Of a study or search: its jobs, and the runs that are under way."""
+    """Yields the rows of a study or search: those of its jobs, and of the runs that are under way."""
     runs, total, noun = runs_of(directory)
     results = {path: rundir.read_json(path / rundir.RESULT) for path in runs}
     told = [result for result in results.values() if isinstance(result, dict)]
@@ -159,7 +162,7 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
 
 
 def runs_of(directory: Path) -> tuple[list[Path], int, str]:
-    """The directories of a study or search, how many there will be, and what they are called."""
+    """The run directories of a study or search, how many there will be, and whether they are points or trials."""
     points = (rundir.read_json(directory / PLAN) or {}).get("points")
     planned = [point.get("name") for point in points if isinstance(point, dict)] if isinstance(points, list) else []
     names = [name for name in planned if name is not None and is_name(name)]
@@ -171,7 +174,7 @@ def runs_of(directory: Path) -> tuple[list[Path], int, str]:
 
 
 def _merged(jobs: Sequence[QueuedJob]) -> Iterator[tuple[str, str, str]]:
-    """Number, state and time of each job: tasks of an array and components of a job are one."""
+    """Yields number, state and time of each job; tasks of an array, or components of a job, make one job."""
     for number in dict.fromkeys(job.number for job in jobs):
         lines = [job for job in jobs if job.number == number]
         active = [job for job in lines if job.state != "PENDING"]

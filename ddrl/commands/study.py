@@ -108,13 +108,13 @@ class Actions:
 
     @property
     def runs(self) -> bool:
-        """Points are run here."""
+        """Whether points are run here."""
         return not (self.list or self.submit or self.collect or self.pack or self.from_data)
 
     @property
     def alone(self) -> bool:
-        """Another call that runs all points, or submits them, must not be at it: each would take the same ones. A call
-        of --point, such as a task of an array, runs beside others."""
+        """Whether this call runs or submits all points, which no other call may do meanwhile, since both would take the
+        same ones. A call with --point, such as a task of an array, may run beside others."""
         return (self.runs and not self.point) or (self.submit and not self.dry_run)
 
 
@@ -147,7 +147,7 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
         line: the command line.
 
     Raises:
-        UsageError: nothing has begun that could be shown, or a point cannot be.
+        UsageError: --collect or --pack is given, although no study has begun there, or the settings are refused.
     """
     directory = directory_of(study, actions.dir, settings.quick)
     if wanted := [name for name in ("collect", "pack") if getattr(actions, name)]:
@@ -159,7 +159,7 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
     if actions.submit and not actions.dry_run:
         require_sbatch()
     if actions.point:
-        plan.find(actions.point)  # a name that is none leaves no directory
+        plan.find(actions.point)  # an unknown name is refused before there is a directory
     if actions.runs:
         check_environments(point.config for point in points)
     if not (actions.list or actions.dry_run):
@@ -168,7 +168,9 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
 
 
 def with_sources_fixed(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Points of a new study with the file that their --init-from stands for now, the same one for all that name it.
+    """The points of a new study with --init-from replaced by the checkpoint's file that it stands for now.
+
+    Points that name the same run get the same file.
 
     Raises:
         UsageError: there is no such run or checkpoint.
@@ -183,19 +185,19 @@ def with_sources_fixed(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def with_plugins(points: Sequence[Point], plugins: Sequence[str]) -> tuple[Point, ...]:
-    """Points of a new study, whose runs import these plugins, too.
+    """The points of a new study, changed so that their runs import these plugins, too.
 
     Args:
-        plugins: loaded ones, as they are recorded.
+        plugins: loaded plugins, as they are recorded.
     """
     return tuple(_importing(point, early_options.joined(point.config.run.plugins, plugins)) for point in points)
 
 
 def with_moved(plan: plans.Plan, plugins: Sequence[str]) -> plans.Plan:
-    """A study that has begun, whose points import these plugins of theirs from where they are now.
+    """The plan of a study that has begun, changed so that its points import their plugins from where these are now.
 
     Args:
-        plugins: loaded ones, as they are recorded.
+        plugins: loaded plugins that have moved, as they are recorded.
 
     Raises:
         UsageError: no point has one of them.
@@ -218,10 +220,10 @@ def _importing(point: Point, plugins: tuple[str, ...]) -> Point:
 
 
 def begin(plan: plans.Plan) -> plans.Plan:
-    """Writes a new study into its directory; returns its plan, which is that of another call that was faster.
+    """Writes a new study into its directory; returns its plan, or that of another call that was faster.
 
     Raises:
-        UsageError: the other one has other settings, or the directory cannot be written.
+        UsageError: the other call's plan has other settings, or the directory cannot be written.
     """
     written = plans.load(plan.directory, plan.study)
     if written is None:
@@ -236,7 +238,7 @@ def _sentence(text: str) -> str:
 
 
 def study_of(name: str) -> Study:
-    """The declaration of a study, one of those in its module."""
+    """The declaration of the study of this name, from its module."""
     from ddrl.studies.study import Study
 
     declared = [value for value in vars(importlib.import_module(STUDIES[name])).values() if isinstance(value, Study)]
@@ -244,10 +246,10 @@ def study_of(name: str) -> Study:
 
 
 def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, plans.Plan | None]:
-    """What to do, the settings, and the plan where the study was begun before: it then gives the defaults.
+    """What to do, the settings, and the plan if the study was begun before, which then gives the defaults.
 
     Raises:
-        UsageError: for settings or plugins that cannot be, or that are not those of the plan.
+        UsageError: settings or plugins are refused, or are not those of the plan.
     """
     prog = f"ddrl study {study.name}"
     plugins, argv = early_options.take_plugins(argv, prog)
@@ -274,11 +276,11 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
 
 
 def directory_of(study: Study, named: str, quick: bool) -> Path:
-    """The directory of a study: as named, or by its own name.
+    """The directory of a study: the named one, or one with the study's own name.
 
     Args:
-        named: by the user, or empty.
-        quick: a small one, to try it.
+        named: what the user gives as --dir, or empty.
+        quick: whether --quick is given.
     """
     return Path(named or f"studies/{study.name}{'-quick' if quick else ''}")
 
@@ -287,10 +289,10 @@ def act(study: Study, plan: plans.Plan, actions: Actions, command: str) -> int:
     """Does what was asked for with a study that has begun; returns the exit status.
 
     Args:
-        study: its declaration.
-        plan: what was begun.
+        study: the declaration of the study.
+        plan: the plan of the study.
         actions: what to do.
-        command: what was typed.
+        command: the command as it was typed.
     """
     from ddrl.studies.collect import collect
     from ddrl.studies.engine import run_points

@@ -58,8 +58,8 @@ Writes the script of a Slurm job and submits it, with the options that the comma
 Afterwards, `ddrl status` lists the jobs with their runs, and `ddrl logs RUN -f` follows what one prints.
 """
 COMMANDS = ("train", "study", "tune", "site")
-LEAST_MEGABYTES = 2000  # of a core, as in the scripts of slurm/
-NO_LIMIT = 1 << 62  # the memory of nodes that nobody here knows
+LEAST_MEGABYTES = 2000  # for a core, as in the scripts of slurm/
+NO_LIMIT = 1 << 62  # bytes of memory of nodes whose size is not known here
 BYTES_PER_MEGABYTE = 1e6
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
@@ -101,7 +101,7 @@ class JobArguments:
 
     @property
     def seconds(self) -> int | None:
-        """Time limit of the job; None where it is not given."""
+        """Time limit of the job in seconds; None if it is not given."""
         match = TIME.fullmatch(self.time)
         if match is None:
             return None
@@ -112,7 +112,7 @@ class JobArguments:
 
     @property
     def ranks(self) -> int | None:
-        """Ranks of the job, where both numbers are given."""
+        """Number of ranks of the job; None unless nodes and ranks per node are given."""
         return self.nodes * self.ranks_per_node if self.nodes and self.ranks_per_node else None
 
 
@@ -150,7 +150,7 @@ def write_site(argv: Sequence[str]) -> int:
 
 
 def _check_minutes(config: TrainConfig, seconds: float) -> None:
-    """A job that is put back begins its minutes anew: where none uses them up, there would be one after the other."""
+    """Refuses --minutes that no job can use up: a requeued job counts them anew, so jobs would follow without end."""
     if config.run.minutes and 60.0 * config.run.minutes > seconds - WARNING_SECONDS:
         why = f"jobs of {seconds / 60:g} minutes, warned {WARNING_SECONDS} s before their end, never use them up"
         remedy = "use a longer --time, or --minutes 0 and --agent-steps or --max-updates, which count over all jobs"
@@ -194,12 +194,12 @@ def submit_train(argv: Sequence[str]) -> int:
 
 
 def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], options.TrainArguments]:
-    """The options of `ddrl train` with the number of workers in them, and what they mean.
+    """The options of `ddrl train` with the number of workers (or actors) among them, and the arguments they make.
 
-    Presets take workers by the cores of the machine that reads them, and the job is another one.
+    Presets choose that number by the cores of the machine that reads them, which is not that of the job.
 
     Raises:
-        UsageError: for settings that cannot be, or that need other ranks than the nodes have.
+        UsageError: the settings are refused, or need another number of ranks than the nodes have.
     """
     machine = machine_of(job)
     own = [option.name for option in command_line.options_of(JobArguments)]
@@ -209,7 +209,7 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
     if any(command_line.name_of(word) == role for word in words):
         check_ranks(config, job)
         return list(words), arguments
-    for _ in range(2):  # the evaluator of a single process has no rank, and of several processes it has
+    for _ in range(2):  # twice, as the evaluator has a rank of its own only beside several processes
         number += 0 if job.ranks is None else job.ranks - config.ranks
         if number < 1:
             raise UsageError(
@@ -226,7 +226,7 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
 
 
 def check_ranks(config: TrainConfig, job: JobArguments) -> None:
-    """Raises UsageError when the settings need other ranks than the nodes have."""
+    """Raises UsageError if the settings need another number of ranks or nodes than the job has."""
     if job.ranks not in (None, config.ranks):
         raise UsageError(f"{_nodes(job)}, and the settings need {config.ranks}: {sizes_of(config)}; change the numbers")
     if config.exchange.kind.one_host and (job.nodes or 1) > 1:
@@ -240,7 +240,7 @@ def _nodes(job: JobArguments) -> str:
 
 
 def machine_of(job: JobArguments) -> Machine:
-    """The nodes as one machine; where nobody has said how large they are, with the cores of this one."""
+    """The nodes as one machine; if their size is not given, it has the cores of this machine."""
     here = this_machine()
     return here._replace(cores=(job.ranks or 0) * job.cpus_per_rank or here.cores, memory_bytes=NO_LIMIT)
 
@@ -276,13 +276,13 @@ def refuse_while_queued(directory: Path) -> None:
 def sbatch_options(
     config: TrainConfig, job: JobArguments, directory: Path, site: sites.Site, words: Sequence[str]
 ) -> list[str]:
-    """What the job asks for.
+    """The options of sbatch for the job.
 
     Args:
         config: settings of the run.
-        job: what the command line says of the job.
-        directory: of the run.
-        site: where it runs.
+        job: the options about the job.
+        directory: the directory of the run.
+        site: the site file.
         words: options of sbatch that the user gives.
     """
     nodes = 1 if config.exchange.kind.one_host else job.nodes
@@ -300,18 +300,18 @@ def sbatch_options(
 
 
 def megabytes_per_cpu(config: TrainConfig, cpus_per_rank: int) -> int:
-    """Memory for each processor, so that the largest rank has room."""
+    """Megabytes of memory for each processor, enough for the largest rank."""
     ranks = ranks_as_json(config, place_ranks(config, [Seat()] * config.ranks), *needs_of(config))
     most = max(rank["memory_bytes"] for rank in ranks) / BYTES_PER_MEGABYTE
     return max(LEAST_MEGABYTES, math.ceil(most / cpus_per_rank))
 
 
 def body_of(config: TrainConfig, directory: Path, words: Sequence[str]) -> list[str]:
-    """What the script does.
+    """The lines of the script that train.
 
     Args:
         config: settings of the run.
-        directory: of the run.
+        directory: the directory of the run.
         words: options of `ddrl train`.
     """
     peek = early_options.Parser(prog="ddrl submit train")  # --resume-or-start and --run-dir stand for these

@@ -38,7 +38,7 @@ def print_config(argv: Sequence[str], machine: Machine, first: bool) -> int:
     """Prints the settings of a command line as a file for --config; returns the exit status.
 
     Args:
-        first: this is the rank that prints.
+        first: whether this rank is the one that prints.
     """
     from importlib.metadata import version
 

@@ -99,10 +99,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], command: str) -> Plan:
-    """A new search, whose plan is written.
+    """Begins a search: checks its settings and writes its plan, which a dry run only makes.
 
     Raises:
-        UsageError: for settings that cannot be.
+        UsageError: the settings are refused.
     """
     optuna_module()
     here = this_machine()
@@ -134,10 +134,10 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
 
 
 def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str]) -> Plan:
-    """The plan of a search that is gone on with. How many trials there are and whether they are pruned may change.
+    """The plan of a search that continues. The number of trials, and whether they are pruned, may change.
 
     Raises:
-        UsageError: what is asked for is another search.
+        UsageError: the options are those of another search.
     """
     kept = {
         "--space": (plan.texts, arguments.space),
@@ -160,9 +160,9 @@ def act(plan: Plan, arguments: TuneArguments, command: str) -> int:
     """Does what was asked for with a search that has begun; returns the exit status.
 
     Args:
-        plan: what was begun.
+        plan: the plan of the search.
         arguments: what to do.
-        command: what was typed.
+        command: the command as it was typed.
     """
     from ddrl.tuning.report import collect
 
@@ -186,9 +186,9 @@ def submit(plan: Plan, arguments: TuneArguments, command: str) -> int:
     """Submits an array with a task for each trial that is left; returns the exit status.
 
     Args:
-        plan: of the search.
+        plan: the plan of the search.
         arguments: what to do.
-        command: what was typed.
+        command: the command as it was typed.
     """
     from ddrl.studies.points import Point
     from ddrl.studies.slurm import Asked, submit_array

@@ -1,8 +1,8 @@
 """Vector environments: many games at once, behind one pair of calls, `recv` and `send`.
 
-Behind it are ale-py's own vector environment for Atari where it has what is needed, Gymnasium for everything else, or
-EnvPool (--backend envpool). Read `base` first, the interface of all of them, then `gymnasium_environment`. Of ddrl's
-packages only `config` may be imported here.
+The games run in ale-py's own vector environment for the Atari protocols that it supports, in Gymnasium for everything
+else, or in EnvPool (--backend envpool). Read `base` first, the interface of all of them, then `gymnasium_environment`.
+Of ddrl's packages only `config` may be imported here.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ def make_environment(
 
     Args:
         config: game and protocol; the protocol applies to Atari games only.
-        num_envs: simulators: rows, or in football games of `football_players` rows each.
+        num_envs: number of simulators. A simulator has one row, or `football_players` rows in football.
         batch_size: simulators per recv (0: all).
         threads: simulator threads of the native backend and of EnvPool; the Gymnasium path uses the caller's.
-        training: False: the plain game, whatever `config` says about resets, starts, step times, pinning and
-            processes; and the forced FIRE of evaluation is stamped.
-        cores: with `pin_simulators` the threads or processes are fixed to these in turn (none: all of this process).
-        starts: games of Atari begin with these; for evaluation.
+        training: False makes the plain game, which ignores the settings of `config` for resets, starts, step times,
+            pinning, and processes; its stamp then has the protocol's forced FIRE of evaluation.
+        cores: with `pin_simulators`, the cores to which threads or processes are pinned in turn (none: all cores of
+            this process).
+        starts: recorded starts with which Atari games begin, for evaluation.
 
     Raises:
         UsageError: unknown game or protocol, a space that is not supported, impossible numbers, an option that the
@@ -84,8 +85,9 @@ def make_environment(
 
 
 def is_light(config: EnvironmentConfig) -> bool:
-    """Whether simulators step one after the other in the calling thread when nobody trains, and hold neither an
-    emulator of Atari nor football: their steps often take less time than what is done for each recv and send.
+    """Whether a step of the game often takes less time than the work for each recv and send.
+
+    That holds for games that are stepped in the calling thread in evaluation, and are neither Atari nor football.
     """
     return config.backend != "envpool" and atari_rom(config.game) is None and not config.game.startswith(FOOTBALL)
 
@@ -130,7 +132,7 @@ def _make(
         return NativeAtari(
             rom, protocol, num_envs, batch_size=batch_size, threads=threads, random_start_steps=starts, cores=cores
         )
-    # Only one game of a process can draw pictures.
+    # A process can draw the pictures of only one game.
     processes = num_envs if config.football_view == "pixels" else min(config.simulator_processes, num_envs)
     if processes:
         from ddrl.envs.process_environment import ProcessEnvironment
@@ -149,7 +151,7 @@ def _check_native(config: EnvironmentConfig, protocol: Protocol) -> None:
 
 
 def _protocol(config: EnvironmentConfig) -> Protocol:
-    """Atari's, with the episodes that the settings ask for."""
+    """The Atari protocol that `config` names, with episodes cut to `episode_frames` if that is set."""
     protocol = find_protocol(config.protocol)
     if not config.episode_frames:
         return protocol
@@ -163,7 +165,8 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> 
     Args:
         config: game and protocol.
         num_envs: simulators.
-        options: batch_size, first and core as in GymnasiumEnvironment; render_mode 'rgb_array' but for Atari.
+        options: `batch_size`, `first`, and `core` as in GymnasiumEnvironment; also `render_mode` 'rgb_array' for
+            pictures, except for Atari.
     """
     from ddrl.envs.gymnasium_path import make_atari, make_gymnasium
 

@@ -10,7 +10,7 @@ from ddrl.envs.game_names import atari_games, football_games, gymnasium_games
 
 
 def main() -> None:
-    """Prints them."""
+    """Prints the names of all games, a line for each kind."""
     print("Atari:", *atari_games())
     print("Gymnasium:", *gymnasium_games())
     print("Football, with the extra `football`:", *football_games())

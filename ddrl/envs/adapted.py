@@ -1,5 +1,5 @@
-"""A Gymnasium environment of any spaces as one whose observations are arrays, and whose actions are as policies draw
-them."""
+"""A wrapper for Gymnasium environments of any spaces: observations become arrays, and actions are taken as policies
+draw them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous, MultiDiscrete
 
-PROBE_SEED = 0  # of the reset that shows whether an environment gives masks
-STEP_VALUES = 5  # that a step gives
+PROBE_SEED = 0  # seed of the reset that shows whether an environment gives masks
+STEP_VALUES = 5  # values that Gymnasium's step returns
 
 
 class Adapted(gymnasium.Wrapper):
-    """Observations as arrays of `format`, with the mask of legal actions among them where the environment gives one.
+    """Gives observations as arrays of `format`, which hold the mask of legal actions if the environment gives one.
 
-    A mask is `info["action_mask"]` of each reset and step, or the entry `action_mask` of a Dict: a number for each
-    action, not 0 where it is legal; of several components one after the other, as one array or as a tuple of arrays.
-    That of a MultiBinary has two numbers for each component, or one as Gymnasium's own: 0 or 1 where the component must
-    be that, and 2 where it is free. An episode's last step needs no mask.
+    A mask is `info["action_mask"]` of each reset and step, or the entry `action_mask` of a Dict observation. It has a
+    number for each action, which is not 0 if the action is legal. The masks of several components stand one after the
+    other in one array, or are a tuple of arrays. The mask of a MultiBinary has two numbers for each component, or one
+    as in Gymnasium: 0 or 1 if the component must have that value, 2 if it is free. An episode's last step needs no
+    mask.
 
     Args:
-        env: of any spaces that ddrl knows.
-        game: for errors.
+        env: an environment of any spaces that ddrl supports.
+        game: its name, for errors.
         masked: whether it gives masks.
 
     Attributes:
-        format: of the observations.
-        native_action: from an action as a policy draws it to one of the game's own space; None where they are the same.
-        takes_native_actions: whether `step` takes the latter; it does not, unless somebody sets it.
+        format: the format of the observations.
+        native_action: converts an action as a policy draws it to one of the game's own space; None if they are the
+            same.
+        takes_native_actions: whether `step` takes actions of the game's own space; False unless a caller sets it.
 
     Raises:
-        UsageError: a space that nobody handles.
+        UsageError: an unsupported space.
     """
 
     def __init__(self, env: gymnasium.Env, game: str, masked: bool) -> None:
@@ -54,13 +56,13 @@ class Adapted(gymnasium.Wrapper):
         self._steps = 0
 
     def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
-        """As the environment's."""
+        """Resets the environment; the observation is an array of `format`."""
         observation, info = start_of(self._game, self.env.reset(**options))
         self._steps = 0
         return self.format.array(observation, self._mask(observation, info, False)), info
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict]:
-        """As the environment's, of an action as the policy draws it, or of a native one."""
+        """Steps the environment with an action as the policy draws it, or a native one (`takes_native_actions`)."""
         if self.native_action is not None and not self.takes_native_actions:
             action = self.native_action(action)
         row = self.env.step(action)
@@ -71,7 +73,7 @@ class Adapted(gymnasium.Wrapper):
         return self.format.array(observation, mask), reward, terminated, truncated, info
 
     def _mask(self, observation: Any, info: dict, ended: bool) -> np.ndarray | None:
-        """<bool>[A]. Raises UsageError where there is none, or a wrong one."""
+        """The mask <bool>[A]; None without masks. Raises UsageError if it is missing, wrong, or given unexpectedly."""
         inside = self._observed and self._masked and isinstance(observation, Mapping)
         given = (observation if inside else info).get(ACTION_MASK)
         if not self._masked:
@@ -111,7 +113,7 @@ def adapted(env: gymnasium.Env, game: str, masked: bool) -> gymnasium.Env:
         masked: whether it gives masks of legal actions.
 
     Raises:
-        UsageError: a space that nobody handles.
+        UsageError: an unsupported space.
     """
     if masked or not is_plain(env.observation_space) or action_taker(env.action_space) is not None:
         return Adapted(env, game, masked)
@@ -119,15 +121,15 @@ def adapted(env: gymnasium.Env, game: str, masked: bool) -> gymnasium.Env:
 
 
 def may_give_masks(env: gymnasium.Env, game: str) -> bool:
-    """Whether its actions are ones that a mask can tell of; continuous ones are all legal."""
+    """Whether the actions of an environment can be masked: all but continuous ones, which are always legal."""
     return not isinstance(action_space_of(game, env.action_space), Continuous)
 
 
 def gives_masks(env: gymnasium.Env, game: str) -> bool:
-    """Whether its observations or, as a reset shows, its `info` have a mask of legal actions.
+    """Whether an environment gives masks of legal actions, in its observations or in the `info` of a first reset.
 
     Raises:
-        UsageError: the reset fails, or gives something else than a reset gives.
+        UsageError: the reset fails, or does not return (observation, info).
     """
     if not may_give_masks(env, game):
         return False
@@ -146,7 +148,7 @@ def _first_start(env: gymnasium.Env, game: str) -> tuple[Any, dict]:
 
 
 def start_of(game: str, given: Any) -> tuple[Any, dict]:
-    """Observation and info that a reset gave. Raises UsageError where it gave something else, as those of Gym did."""
+    """Observation and info that a reset gave. Raises UsageError if it gave something else, as resets of Gym did."""
     if isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[1], dict):
         return given[0], given[1]
     kind = type(given).__name__
@@ -154,7 +156,7 @@ def start_of(game: str, given: Any) -> tuple[Any, dict]:
 
 
 def check_step(game: Any, given: tuple) -> None:
-    """Raises UsageError where a step gave other than five values, as those of Gym did."""
+    """Raises UsageError if a step did not give five values; steps of Gym gave four."""
     if len(given) != STEP_VALUES:
         whole = "(observation, reward, terminated, truncated, info)"
         raise UsageError(f"{game} gave {len(given)} values from its step: have it return {whole}")

@@ -47,7 +47,7 @@ class AtariFrames(gymnasium.Wrapper):
         super().__init__(emulator)
         cv2.setNumThreads(1)  # frames are small, and every process would have a pool of its own
         self._protocol, self._on_frame, self._starts = protocol, on_frame, starts
-        self._draws = np.random.default_rng()  # of starts
+        self._draws = np.random.default_rng()  # draws the recorded start of each game
         self._ale = emulator.ale
         full = protocol.full_action_space
         self._actions = self._ale.getLegalActionSet() if full else self._ale.getMinimalActionSet()

@@ -31,9 +31,9 @@ class NativeAtari(InTurn):
     meaningful.
 
     Args:
-        random_start_steps: every environment begins with its own number, uniform in 0 to this, of random actions;
-            with smaller batches at least its own number, as the pool can hold none of them back.
-        cores: the emulator threads are fixed to these cores, in turn (none: they are not fixed).
+        random_start_steps: every environment begins with a number of random actions of its own, uniform in 0 to this.
+            With `batch_size < num_envs` it takes at least that many, since the pool cannot hold an environment back.
+        cores: the emulator threads are pinned to these cores in turn (none: they are not pinned).
     """
 
     players = 1
@@ -62,7 +62,7 @@ class NativeAtari(InTurn):
         assert isinstance(actions, gymnasium.spaces.Discrete)
         self._count = int(actions.n)
         self.action_space: ActionSpace = Discrete(self._count)
-        self._first: tuple | None = None  # what the library's reset received, for the first recv
+        self._first: tuple | None = None  # rows of the library's reset, for the first recv
         self.stamp = {
             **protocol.stamp(),
             "game": rom,
@@ -88,7 +88,7 @@ class NativeAtari(InTurn):
             self.num_envs,
             batch_size=self.batch_size,
             num_threads=self._threads,
-            # Its own pinning counts cores from 0, whatever the process may use.
+            # The library's own pinning counts cores from 0, whatever cores the process may use.
             thread_affinity_offset=-1,
             autoreset_mode=AutoresetMode.NEXT_STEP,
             # Counted in frames of agent steps; the no-ops and FIRE before a game do not count.
@@ -104,14 +104,14 @@ class NativeAtari(InTurn):
             # The library draws from 0..noop_max-1.
             noop_max=protocol.noop_max + 1,
             use_fire_reset=protocol.fire_reset,
-            # Its episodic_life starts a new game at every life; raw rewards are needed for scores.
+            # The library's episodic_life starts a new game at every life; scores need whole games and raw rewards.
             episodic_life=False,
             life_loss_info=False,
             reward_clipping=False,
         )
 
     def reset(self, seed: int) -> None:
-        """Start new games; about 0.1 s of one core per environment, as the ROM is loaded for the seed."""
+        """Start new games. This takes about 0.1 s of one core per environment, which loads its ROM to be seeded."""
         seeds = environment_seeds(seed, self.num_envs)
         if self._due != "reset" and self.batch_size < self.num_envs:
             self._open = self._make()  # some environments are still stepping: a reset would race with them
@@ -127,7 +127,7 @@ class NativeAtari(InTurn):
         self._due = "recv"
 
     def _random_start(self, seed: int, rows: tuple) -> tuple:
-        """Stooke and Abbeel 2018, section 5.3. Gives the rows last received."""
+        """Takes the random first actions (Stooke and Abbeel 2018, section 5.3); returns the rows last received."""
         generators = [np.random.default_rng([seed, i, RANDOM_START]) for i in range(self.num_envs)]
         left = np.array([generator.integers(self._random_start_steps + 1) for generator in generators])
         if self.batch_size < self.num_envs:
@@ -136,7 +136,7 @@ class NativeAtari(InTurn):
                 rows = self._act_randomly(generators, ids, np.ones(self.batch_size, bool))
                 left[ids] -= 1
             return rows
-        # All are stepped together; one of fewer actions than the others is reset when they have as many left.
+        # All are stepped together; one that takes fewer actions is reset when the others have that many left to take.
         for remaining in range(left.max(), -1, -1):
             begins = (left == remaining) & (left < left.max())
             if begins.any():

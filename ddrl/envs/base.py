@@ -1,4 +1,4 @@
-"""What every vector environment offers: rows keyed by env_id, strictly recv, send, recv, send."""
+"""The interface of every vector environment: rows keyed by env_id, with calls of recv and send strictly in turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddrl.types import ActionSpace, EpisodeEnd
 
 
 class Step(NamedTuple):
-    """b rows, one per environment that answered. The arrays belong to the caller and stay as they are.
+    """b rows, one per environment that answered. The arrays belong to the caller and are not written to again.
 
     Attributes:
         env_id: <int32>[b].
@@ -41,13 +41,14 @@ class VectorEnvironment(Protocol):
     Attributes:
         num_envs: environments, numbered 0..num_envs-1.
         batch_size: rows per recv.
-        players: rows of one game, next to each other, that share its episodes and its score; 1 but in football.
-        observation_shape: of one environment; channel-first for images of Atari; () where it has several fields.
+        players: rows of one game, next to each other, that share its episodes and its score; 1 except in football.
+        observation_shape: shape of one environment's observation; channels first for images of Atari; () if the
+            observation has several fields.
         observation_dtype: uint8, float32, bool, or fields of these (`ddrl.structured`).
         action_space: what `send` takes.
         stamp: protocol and every explicit setting, the backend ('native', 'gymnasium' or 'envpool') and package
             versions; JSON-able.
-        can_save_state: get_state and set_state work, to the bit.
+        can_save_state: whether get_state and set_state work, so that an environment continues bit for bit.
     """
 
     num_envs: int
@@ -66,13 +67,17 @@ class VectorEnvironment(Protocol):
         """Wait for the environments until batch_size rows are there."""
 
     def send(self, actions: np.ndarray) -> None:
-        """actions: <int32>[batch_size] or [batch_size, K], or <float32>[batch_size, A], which are clipped to the bounds
-        of the action space; in the order of the rows last received.
+        """Send an action to the environment of each row last received, in the order of the rows.
+
+        Args:
+            actions: <int32>[batch_size] or [batch_size, K], or <float32>[batch_size, A], which are clipped to the
+                bounds of the action space.
         """
 
     def rest(self, env_id: np.ndarray) -> None:
-        """Nobody looks at the rows of env_id <int>[b] until the next reset; recv is due. Where simulators step one
-        after the other, these do not step, and batch_size has their rows no more.
+        """Declare, when recv is due, that nobody looks at the rows of env_id <int>[b] until the next reset.
+
+        Where simulators step one after the other, these then do not step, and batch_size no longer counts their rows.
         """
 
     def pop_episodes(self) -> list[EpisodeEnd]:
@@ -82,23 +87,24 @@ class VectorEnvironment(Protocol):
         """Everything that decides the future. Raises UsageError unless can_save_state."""
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from get_state(); the same one of recv or send is due as then."""
+        """Continue from what get_state() returned; recv or send is due, as it was then."""
 
     def close(self) -> None:
         """Free the environments."""
 
 
 class InTurn:
-    """What environments share: the order of reset, recv, send, recv, send, ..., and that most of them cannot save a
-    state, nor let single simulators rest.
+    """Base class of the environments, which checks the order of calls: reset, recv, send, recv, send, ...
+
+    Its defaults are for environments that cannot save a state or let single simulators rest, as most cannot.
     """
 
     can_save_state = False
     stamp: dict
-    _due = "reset"  # what may be called next; reset may be always
+    _due = "reset"  # the call that is due next; reset is always allowed
 
     def rest(self, env_id: np.ndarray) -> None:
-        """Changes nothing."""
+        """Does nothing: all environments go on stepping."""
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Raises UsageError."""
@@ -114,7 +120,10 @@ class InTurn:
 
 
 def frames_of(environment: VectorEnvironment) -> int:
-    """Frames that an observation is a stack of, so that a replay may keep each once; wrappers may have changed it."""
+    """The number of frames stacked in an observation, so that a replay can keep each frame once.
+
+    It is 1 for an environment with wrappers, which may have changed the observation.
+    """
     stamp = environment.stamp
     return 1 if stamp.get("wrappers") else stamp.get("stack", 1)
 
@@ -131,7 +140,7 @@ def environment_seeds(seed: int, num_envs: int, first: int = 0) -> np.ndarray:
 
 
 class EpisodeTracker:
-    """Turns raw environment rows into `Step`s: masks autoreset rows, lives to life_lost, sums scores.
+    """Turns raw environment rows into `Step`s: masks autoreset rows, derives life_lost from lives, sums scores.
 
     Args:
         num_envs: environments.
@@ -152,7 +161,7 @@ class EpisodeTracker:
         self._steps = np.zeros(self._num_envs, np.int64)
 
     def begin_amid(self, env_id: np.ndarray) -> None:
-        """The games under way in env_id <int>[b] began before the first step: they are no episodes."""
+        """Note that the games in env_id <int>[b] began before their first row, so that they are not reported."""
         self._partial[env_id] = True
 
     def step(
@@ -176,7 +185,7 @@ class EpisodeTracker:
             terminated, truncated: <bool>[b]; they count in valid rows only.
             lives: <int>[b], or None where there are none.
             points: <float>[b] what the step adds to the score, where that is not the reward.
-            ended: <bool>[b] the next row is no transition; None: where this one ended an episode.
+            ended: <bool>[b] whether the environment's next row is no transition; None: if this row ends an episode.
         """
         env_id = np.array(env_id, np.int32)
         valid = ~self._resetting[env_id]

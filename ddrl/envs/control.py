@@ -1,4 +1,4 @@
-"""dm_control's tasks as Gymnasium environments, by shimmy's adapter, and observations that are dictionaries."""
+"""dm_control's tasks as Gymnasium environments, by shimmy's adapter; their dictionary observations become vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddrl.errors import UsageError
 
 DM_CONTROL = "dm_control/"
 RENDERER = "MUJOCO_GL"  # the variable that tells MuJoCo how to draw
-OFFSCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # its values that need no display -> the library of each
+OFFSCREEN = {"egl": "EGL", "osmesa": "OSMesa"}  # its values that need no display -> the library that each needs
 
 
 def register_dm_control() -> None:
@@ -35,9 +35,10 @@ def register_dm_control() -> None:
 
 
 def choose_renderer() -> None:
-    """Has MuJoCo draw without a display in this process, by EGL or else Mesa, where the machine has one of them.
+    """Makes MuJoCo draw without a display in this process, by EGL or else OSMesa, if the machine has one of them.
 
-    To be called before the first environment, because dm_control looks once; what MUJOCO_GL says already stays.
+    Call it before the first environment is made, because dm_control reads MUJOCO_GL only once. Nothing changes if
+    MUJOCO_GL is set already, or if there is a display.
     """
     if _may_choose():
         found = [name for name in OFFSCREEN if ctypes.util.find_library(OFFSCREEN[name])]
@@ -47,7 +48,10 @@ def choose_renderer() -> None:
 
 @contextlib.contextmanager
 def _without_renderer() -> Iterator[None]:
-    """Without a display, importing dm_control looks for none; it would complain. MUJOCO_GL chooses another renderer."""
+    """Disables the renderer while dm_control is imported, which complains if it finds no display.
+
+    Nothing changes if MUJOCO_GL is set already, or if there is a display.
+    """
     if not _may_choose():
         yield
         return
@@ -64,19 +68,19 @@ def _may_choose() -> bool:
 
 
 def flat_space(entries: gymnasium.spaces.Dict) -> gymnasium.spaces.Box:
-    """Of the vector that a dictionary of arrays becomes. Raises UsageError when an entry is no array of floats."""
+    """The space of the vector that a dictionary of arrays becomes. Raises UsageError if an entry has no floats."""
     names = sorted(entries.spaces)
     spaces = [entries[name] for name in names]
     for name, space in zip(names, spaces):
         if not isinstance(space, gymnasium.spaces.Box) or space.dtype.kind != "f":
             raise UsageError(f"observation {name} is {space}; a dictionary of observations must hold floats only")
     low, high = (np.concatenate([np.ravel(getattr(s, end)) for s in spaces]) for end in ("low", "high"))
-    with np.errstate(over="ignore"):  # a bound beyond float32 is none
+    with np.errstate(over="ignore"):  # a bound beyond float32 becomes infinite
         return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32))
 
 
 class FlatObservation(gymnasium.ObservationWrapper):
-    """A dictionary of arrays as one vector of float32.
+    """Turns observations that are dictionaries of arrays into vectors of float32.
 
     The arrays come in the alphabetical order of their names, each in row-major order; a single number is one component.
 
@@ -92,5 +96,5 @@ class FlatObservation(gymnasium.ObservationWrapper):
         self.observation_space = flat_space(entries)
 
     def observation(self, observation: dict[str, np.ndarray]) -> np.ndarray:
-        """<float32>[the numbers of all entries together]."""
+        """The numbers of all entries, one after the other: <float32>[D]."""
         return np.concatenate([np.ravel(observation[name]) for name in self._names]).astype(np.float32)

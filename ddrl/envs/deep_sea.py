@@ -8,16 +8,16 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 
-MOVE_COST = 0.01  # of going right in every row, together
+MOVE_COST = 0.01  # total cost of going right in every row
 MAPPING_SEED = 42
 
 
 class DeepSea(gymnasium.Env):
-    """Square of `size` cells each way; the diver starts at the top left, and sinks by a row with each agent step.
+    """Square of `size` by `size` cells; the diver starts at the top left, and sinks by a row with each agent step.
 
-    Observation: <uint8>[1, size, size], 255 at the diver; nothing after the end. Actions: 0 and 1, one of which goes
-    right, and the other left; which one differs from cell to cell, and is the same in all games. Going right costs
-    0.01 / size, and brings +1 in the last column. A game takes `size` agent steps.
+    Observation: <uint8>[1, size, size], 255 at the diver; all 0 after the end. Actions: 0 and 1. One of them goes
+    right and the other left; which one goes right differs from cell to cell, but is the same in all games. Going right
+    costs 0.01 / size, and brings +1 in the last column. A game takes `size` agent steps.
 
     Args:
         render_mode: None or rgb_array, for videos.

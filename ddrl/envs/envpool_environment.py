@@ -24,25 +24,25 @@ from ddrl.types import EpisodeEnd
 
 
 class EnvPoolEnvironment(InTurn):
-    """One game in EnvPool; recv gives the `batch_size` environments that are ready first, all of them in order.
+    """One game in EnvPool; recv gives the `batch_size` environments that are ready first, or all of them in order.
 
     Where `batch_size < num_envs` the order of the rows depends on thread timing, while each environment's own
     trajectory depends on its seed and its actions only. Its state cannot be saved.
 
-    EnvPool reports a game that is no Atari game, and that ends by itself in the very step of its limit, as truncated
-    only; Gymnasium as both.
+    If a game other than Atari ends by its own rules in the very step of its step limit, EnvPool reports only a
+    truncation, where Gymnasium reports a termination as well.
 
     Args:
-        game: as in the settings.
-        protocol: of Atari games.
+        game: its name, as in the settings.
+        protocol: the protocol of Atari games.
         num_envs: simulators.
         batch_size: rows per recv (0: all).
-        threads: simulator threads, no more than a batch has rows.
-        random_start_steps: every simulator begins with its own number, uniform in 0 to this, of random actions.
-        cores: the threads are fixed to these cores, in turn (none: they are not fixed).
+        threads: simulator threads; more than the rows of a batch are not used.
+        random_start_steps: every simulator begins with a number of random actions of its own, uniform in 0 to this.
+        cores: the threads are pinned to these cores in turn (none: they are not pinned).
 
     Raises:
-        UsageError: EnvPool is not installed, lacks the game or what was asked for.
+        UsageError: EnvPool is not installed, or lacks the game or an option.
     """
 
     players = 1
@@ -67,10 +67,10 @@ class EnvPoolEnvironment(InTurn):
         self._task = find_task(game, protocol)
         self._threads, self._cores, self._random_start_steps = threads, cores, random_start_steps
         check_cores(cores)
-        self._pool: Any = None  # seeds are given when it is made, so reset makes it
+        self._pool: Any = None  # made by reset, because EnvPool takes seeds only when it makes a pool
         self._tracker = EpisodeTracker(num_envs)
         self._first: tuple | None = None  # rows for the first recv
-        self._ids = np.arange(num_envs, dtype=np.int32)  # of the rows last received
+        self._ids = np.arange(num_envs, dtype=np.int32)  # env_id of the rows last received
         observations, actions, limit = _spaces(self._task)
         self._names: list[str] = sorted(observations.spaces) if isinstance(observations, gymnasium.spaces.Dict) else []
         flat = flat_space(observations) if isinstance(observations, gymnasium.spaces.Dict) else observations
@@ -81,9 +81,9 @@ class EnvPoolEnvironment(InTurn):
         self.stamp = _stamp(game, protocol, limit)
 
     def reset(self, seed: int) -> None:
-        """Start new games: a new pool, as EnvPool takes seeds when it makes one."""
+        """Start new games in a new pool, because EnvPool takes seeds only when it makes one."""
         seeds = environment_seeds(seed, self.num_envs)
-        self.close()  # waits for those that step
+        self.close()  # waits for the environments that step
         with new_threads_pinned(self._cores) if self._cores else contextlib.nullcontext():
             self._pool = _make(
                 self._task,
@@ -108,7 +108,7 @@ class EnvPoolEnvironment(InTurn):
         return self._tracker.step(self._ids, observation, reward, terminated, truncated, lives)
 
     def send(self, actions: np.ndarray) -> None:
-        """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
+        """Take actions <int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
 
         Raises ValueError for an action out of range or not finite.
         """
@@ -143,12 +143,12 @@ class EnvPoolEnvironment(InTurn):
         return info["env_id"], observation, reward, terminated, truncated, info.get("lives")
 
     def _blank(self, observation: np.ndarray, age: np.ndarray) -> None:
-        """Frames from before the game are zero, where EnvPool repeats the first one."""
+        """Sets frames from before the game to zero; EnvPool repeats the first frame there."""
         for row in np.flatnonzero(age < self._stack - 1):
             observation[row, : (self._stack - 1 - age[row]) * self._frame_channels] = 0
 
     def _random_start(self, seed: int) -> tuple:
-        """Stooke and Abbeel 2018, section 5.3. Gives the first rows, of all simulators."""
+        """Takes the random first actions (Stooke and Abbeel 2018, section 5.3); returns the rows of all simulators."""
         generators = [np.random.default_rng([seed, i, RANDOM_START]) for i in range(self.num_envs)]
         left = np.array([generator.integers(self._random_start_steps + 1) for generator in generators])
         self._tracker.begin_amid(np.arange(self.num_envs))
@@ -163,7 +163,7 @@ class EnvPoolEnvironment(InTurn):
         return self._step_some(rows, over, no_actions(self.action_space, len(over))) if len(over) else rows
 
     def _step_some(self, rows: tuple, ids: np.ndarray, actions: np.ndarray) -> tuple:
-        """`rows` of all simulators, those of `ids` stepped."""
+        """Steps the simulators `ids`, puts their new rows into `rows` of all simulators, and returns `rows`."""
         self._pool.send(actions, ids)
         for old, new in zip(rows, self._receive()):
             if old is not None:
@@ -173,14 +173,14 @@ class EnvPoolEnvironment(InTurn):
 
 def _make(task: Task, **options: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # bounds of its spaces that float32 does not have
+        warnings.simplefilter("ignore")  # about bounds of its spaces that float32 cannot hold
         pool = import_envpool().make_gymnasium(task.name, **task.settings, **options)
-        _ = pool.observation_space  # makes the spaces now, which its first recv would
+        _ = pool.observation_space  # makes the spaces now; otherwise the first recv would
         return pool
 
 
 def _spaces(task: Task) -> tuple[gymnasium.Space, gymnasium.Space, int]:
-    """Of observations, of actions, and the step limit."""
+    """The observation space, the action space, and the step limit of a task."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         spec = import_envpool().make_spec(task.name, **task.settings)

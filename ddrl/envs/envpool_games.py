@@ -1,4 +1,4 @@
-"""Which of EnvPool's tasks a game is, with which settings, and what EnvPool cannot do of a protocol.
+"""Finds EnvPool's task and its settings for a game, and refuses protocols that EnvPool cannot follow.
 
 Weng et al., EnvPool: A Highly Parallel Reinforcement Learning Environment Execution Engine, 2022.
 """
@@ -14,9 +14,10 @@ from ddrl.envs.game_names import atari_rom
 from ddrl.envs.protocols import Protocol
 from ddrl.errors import UsageError
 
-# Each was brought to the state of Gymnasium's or dm_control's own and played beside it, but for Box2D, whose states
-# cannot be set: there, scores and lengths of random play agree. EnvPool has more tasks; some of those of the same name
-# have other rewards (ball_in_cup) or starts (cartpole-two_poles), and others do not show the state to compare from.
+# Each task was set to the state of Gymnasium's or dm_control's own task and played beside it. Box2D's states cannot be
+# set; there, scores and lengths of random play agree. EnvPool has more tasks, but some of them have other rewards
+# (ball_in_cup) or starts (cartpole-two_poles) than the tasks of the same name, and others do not show the state that a
+# comparison begins with.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "InvertedPendulum", "InvertedDoublePendulum", "Reacher")
 _SAME_NAME = {
     *("CartPole-v0", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"),
@@ -40,9 +41,9 @@ class Task(NamedTuple):
     """A task of EnvPool.
 
     Attributes:
-        name: EnvPool's, such as HalfCheetah-v5.
-        settings: for its maker.
-        foreign_entries: names of observations that are not the task's own.
+        name: EnvPool's name, such as HalfCheetah-v5.
+        settings: keyword arguments with which EnvPool makes it.
+        foreign_entries: entries of the observations that belong to other tasks, and are left out.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Task(NamedTuple):
 
 
 def import_envpool() -> ModuleType:
-    """Raises UsageError where it is not installed."""
+    """Imports EnvPool. Raises UsageError if it is not installed."""
     try:
         import envpool
     except ImportError as error:
@@ -63,7 +64,7 @@ def import_envpool() -> ModuleType:
 
 
 def find_task(game: str, protocol: Protocol) -> Task:
-    """The task that `game` is, an Atari game under `protocol`.
+    """EnvPool's task for `game`; Atari games have the settings of `protocol`.
 
     Raises:
         UsageError: EnvPool is not installed, does not have the game, or cannot do what the protocol says.
@@ -82,13 +83,13 @@ def find_task(game: str, protocol: Protocol) -> Task:
 
 
 def envpool_games() -> list[str]:
-    """Those that are no Atari games, sorted."""
+    """The games that can run in EnvPool and are not Atari games, sorted."""
     tasks = (f"{DM_CONTROL}{domain}-{task}-v0" for domain, tasks in _CONTROL_TASKS.items() for task in tasks)
     return sorted([*_SAME_NAME, *tasks])
 
 
 def _control_task(game: str) -> Task:
-    """EnvPool gives all tasks of a domain the entries that one of them has: the others' are left out."""
+    """The task of a dm_control game, without observation entries that EnvPool adds from other tasks of its domain."""
     words = re.split("[-_]", game.removeprefix(DM_CONTROL).removesuffix("-v0"))
     name = "".join(word[0].upper() + word[1:] for word in words) + "-v1"
     if name == "HumanoidRunPureState-v1":
@@ -97,10 +98,12 @@ def _control_task(game: str) -> Task:
 
 
 def atari_settings(protocol: Protocol) -> dict[str, Any]:
-    """EnvPool's for `protocol`; the no-ops begin at one, FIRE included, where those of ddrl's own paths may be none.
+    """EnvPool's settings for `protocol`.
+
+    A game in EnvPool begins with at least one no-op, FIRE included; on ddrl's own paths it may begin with none.
 
     Raises:
-        UsageError: for what EnvPool cannot do.
+        UsageError: EnvPool cannot follow the protocol.
     """
     lacks = (
         (not isinstance(protocol.frame_skip, int), "a random number of frames per step"),
@@ -123,7 +126,7 @@ def atari_settings(protocol: Protocol) -> dict[str, Any]:
         "gray_scale": not protocol.color,
         "use_inter_area_resize": True,
         "stack_num": protocol.stack,
-        # Raw rewards and whole games are needed for scores; the returns deal with lives.
+        # Scores need raw rewards and whole games; lost lives count where returns are computed.
         "episodic_life": False,
         "reward_clip": False,
         "zero_discount_on_life_loss": False,

@@ -1,6 +1,6 @@
 """Google Research Football (Kurach et al. 2020), the second domain of Liu, Yeh and Schwing 2020: an optional package.
 
-One game has as many rows as players that the policy controls: they share the game's episodes and its score, which is
+One game has a row for each player that the policy controls. The rows share the game's episodes and its score, which is
 the goals for minus those against. The engine holds the GIL, so games of one process never step at the same time.
 """
 
@@ -25,7 +25,7 @@ from ddrl.errors import UsageError
 HEIGHT, WIDTH, STACK = 72, 96, 4
 ACTIONS = 19
 DRAWN = {"render_resolution_x": 320, "render_resolution_y": 180}
-"""Pixels that are drawn before they are shrunk to the observation; 1280 x 720 take eight times as long."""
+"""Size in pixels of the picture that is shrunk to the observation; to draw 1280 x 720 takes eight times as long."""
 
 
 class FootballGame(gymnasium.Env):
@@ -37,9 +37,9 @@ class FootballGame(gymnasium.Env):
 
     Args:
         scenario: a name without the prefix football/.
-        players: of the left team that are controlled.
+        players: number of players of the left team that the policy controls.
         view: 'map' or 'pixels'.
-        checkpoints: add the rewards for the way to the goal.
+        checkpoints: whether to add the rewards for moving toward the goal.
         render_mode: 'rgb_array' for `render`.
 
     Raises:
@@ -86,7 +86,7 @@ class FootballGame(gymnasium.Env):
         return self._channels_first(self._env.reset()), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict]:
-        """The end of a scenario's time is the end of the game by its rules: it terminates and does not truncate."""
+        """Step the game. The end of a scenario's time is part of its rules, so it is a termination."""
         actions = action.tolist() if self.players > 1 else [int(action)]
         observation, reward, done, info = self._env.step(actions)
         return self._channels_first(observation), reward, bool(done), False, {"score_reward": info["score_reward"]}
@@ -96,7 +96,7 @@ class FootballGame(gymnasium.Env):
         return np.asarray(self._env.unwrapped.render(mode="rgb_array"), np.uint8)
 
     def close(self) -> None:
-        """Give the engine back."""
+        """Close the engine."""
         self._env.close()
 
     def _channels_first(self, observation: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ def make_football(
         config: names the scenario, its players, view and rewards.
         num_envs: games.
         render_mode: 'rgb_array' for pictures.
-        options: of GymnasiumEnvironment.
+        options: those of GymnasiumEnvironment.
     """
     if config.game not in football_games():
         raise unknown_game(config.game)
@@ -146,7 +146,7 @@ def _package() -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The old Gym greets, and warns of its age, from every process."""
+    """Silences the old Gym, which prints a greeting and a warning about its age in every process."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -32,20 +32,20 @@ class GymnasiumEnvironment(InTurn):
     recv takes the rows that have waited longest since their send, `batch_size` of them, in order of their numbers.
 
     Args:
-        make: one Gymnasium environment, called num_envs times (twice that for reset 'swap'). One with an attribute
-            `players` above 1 is a game with as many rows: its step takes that many actions and gives that many
-            observations and rewards; its `info` has what a step adds to the score as `score_reward`.
+        make: makes one Gymnasium environment; called num_envs times (twice as often for reset 'swap'). An environment
+            with an attribute `players` above 1 is a game with that many rows: its step takes that many actions and
+            gives that many observations and rewards; `score_reward` of its `info` is what a step adds to the score.
         num_envs: simulators.
         stamp: protocol, settings and versions.
         batch_size: simulators per recv (0: all).
         reset: what happens when an episode has ended; see ddrl.envs.simulators. 'in-pause' waits for `reset_ended`.
-        random_start_steps: every simulator begins with its own number, uniform in 0 to this, of random actions.
-        first: number of the first simulator among all of the same seed.
-        core: the thread that calls recv first is fixed to this core.
+        random_start_steps: every simulator begins with a number of random actions of its own, uniform in 0 to this.
+        first: number of the first simulator among all simulators with the same seed.
+        core: the thread that first calls recv is pinned to this core.
 
     Attributes:
-        first_action: what a simulator calls action 0.
-        native_action: from an action of `action_space` to one that the game takes; None: they are the same.
+        first_action: the number that the game has for action 0.
+        native_action: converts an action of `action_space` to one that the game takes; None if they are the same.
     """
 
     chooses_rows = True
@@ -67,10 +67,10 @@ class GymnasiumEnvironment(InTurn):
         self._simulators = [_simulator(make, reset, self._resets) for _ in range(num_envs)]
         env = self._simulators[0].env
         players = getattr(env.unwrapped, "players", 1)
-        # A user's may be a list of names.
+        # The attribute of a user's environment may be a list of names.
         self.players = max(1, int(players)) if isinstance(players, (int, np.integer)) else 1
         self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
-        self._whole_batch = self.batch_size  # where none rests
+        self._whole_batch = self.batch_size  # batch_size while no simulator rests
         format = env.format if isinstance(env, Adapted) else None
         self.observation_shape, self.observation_dtype = (
             observation_of(stamp["game"], env.observation_space) if format is None else (format.shape, format.dtype)
@@ -87,14 +87,14 @@ class GymnasiumEnvironment(InTurn):
         self._tracker = EpisodeTracker(self.num_envs, self.players)
         self._seed = -1
         self._actions = no_actions(self.action_space, self.num_envs)
-        self._legal: np.ndarray | None = None  # of the rows last received, where masks tell
+        self._legal: np.ndarray | None = None  # masks of the rows last received, if there are any
         self._begun = np.zeros(num_envs, bool)
-        self._waiting = np.ones(num_envs, bool)  # for its step, and not for an action
+        self._waiting = np.ones(num_envs, bool)  # True: it waits for its step; False: for an action
         self._resting = np.zeros(num_envs, bool)
-        self._turn = np.arange(num_envs)  # who is next: the lowest
+        self._turn = np.arange(num_envs)  # the simulator with the lowest number is next
 
     def reset(self, seed: int) -> None:
-        """New games, each when its first row is received."""
+        """Start new games; each begins when its first row is received."""
         self._end_pause()
         environment_seeds(seed, 0)
         self._seed, self._due = seed, "recv"
@@ -106,7 +106,7 @@ class GymnasiumEnvironment(InTurn):
         """Step (or begin) simulators.
 
         Args:
-            order: <float>[num_envs]; those of the lowest numbers are taken, instead of those that waited longest.
+            order: <float>[num_envs]; the simulators with the lowest values step, not those that waited longest.
         """
         self._check_due("recv")
         self._end_pause()
@@ -135,7 +135,7 @@ class GymnasiumEnvironment(InTurn):
         return self._tracker.step(env_id, observation, reward, terminated, truncated, lives, points=points, ended=ended)
 
     def send(self, actions: np.ndarray) -> None:
-        """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
+        """Take actions <int32>[batch_size] or [batch_size, K], or <float32>[batch_size, A], clipped to the bounds.
 
         Raises ValueError for an action out of range, not finite or not legal.
         """
@@ -147,16 +147,16 @@ class GymnasiumEnvironment(InTurn):
         self._waiting[:], self._due = ~self._resting, "recv"
 
     def rest(self, env_id: np.ndarray) -> None:
-        """These simulators step no more."""
+        """Let the simulators of env_id <int>[b] step no more until the next reset."""
         self._check_due("recv", "rest")
         self._resting[env_id // self.players] = True
         self._waiting &= ~self._resting
         self.batch_size = min(self._whole_batch, self.players * int((~self._resting).sum()))
 
     def reset_ended(self) -> None:
-        """The acting pauses, and send is due: a thread begins to reset the simulators that idle.
+        """Begin to reset the simulators that idle, in a thread; called when acting pauses and send is due.
 
-        The next recv waits for it, and their rows show new episodes.
+        The next recv waits for the resets, and the rows of these simulators show new episodes.
         """
         self._check_due("send", "reset_ended")
         self._end_pause()
@@ -169,8 +169,10 @@ class GymnasiumEnvironment(InTurn):
         return self._tracker.pop_episodes()
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """At any time; after set_state the same one of recv or send is due, so the caller that saves
-        between recv and send keeps its Step itself.
+        """Everything that decides the future; may be called at any time.
+
+        After set_state the same one of recv or send is due as now, so a caller that saves between recv and send must
+        keep its Step itself.
         """
         if not self.can_save_state:
             return super().get_state()
@@ -216,7 +218,7 @@ class GymnasiumEnvironment(InTurn):
             self._resets.shutdown()
 
     def _end_pause(self) -> None:
-        """Waits for the resets of `reset_ended`; what they raised is raised here."""
+        """Waits for the resets of `reset_ended`, and raises what they raised."""
         pause, self._pause = self._pause, None
         if pause is not None:
             pause.result()
@@ -230,7 +232,7 @@ class GymnasiumEnvironment(InTurn):
         return np.sort(chosen)
 
     def _begin(self, i: int) -> tuple[Any, float, bool, bool, dict]:
-        """The first row: a new episode, or one amid which the random actions ended."""
+        """The first row of simulator i: the start of an episode, or where the random first actions led."""
         simulator, number = self._simulators[i], self._first + i
         start = start_of(self.stamp["game"], simulator.reset(int(environment_seeds(self._seed, 1, number)[0])))
         if self._random_start_steps:
@@ -242,13 +244,16 @@ class GymnasiumEnvironment(InTurn):
         return start[0], 0.0, False, False, start[1]
 
     def _random_action(self, observation: Any, generator: np.random.Generator) -> Any:
-        """Of all players of a game, legal for what they see."""
+        """Random actions of all players of a game, which are legal at its `observation`."""
         mask = legal_actions(np.asarray(observation))
         return self._taken(np.array([random_action(self.action_space, generator, mask) for _ in range(self.players)]))
 
     def _observation(self, observation: Any) -> np.ndarray:
-        """Of all rows of a game. Raises UsageError for another shape than that of the space, which may broadcast, and
-        for numbers that are no bytes where its space has bytes, to which a cast would make other numbers."""
+        """The observation of all rows of a game as an array, once it is checked.
+
+        Raises UsageError if its shape is not that of the space, as it might be broadcast, and if the space has bytes
+        and the cast to bytes would change a number.
+        """
         observation = np.asarray(observation)
         expected = (self.players, *self.observation_shape) if self.players > 1 else self.observation_shape
         if observation.shape != expected:
@@ -283,11 +288,11 @@ def _under(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def stamp_of(protocol: str, game: str, max_agent_steps: int, *packages: str, **settings: Any) -> dict[str, Any]:
-    """The stamp of a game that is no Atari game; `settings` are its own, and `packages` those that it needs."""
+    """The stamp of a game other than Atari, with its own `settings` and the versions of the `packages` it needs."""
     rules = {"protocol": protocol, "game": game, "max_agent_steps": max_agent_steps, **settings}
     return {**rules, "repeat_fire_after": 0, "backend": "gymnasium", **versions(*packages)}
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of Gymnasium and of these, for the stamp."""
+    """The versions of Gymnasium and of `packages`, for the stamp."""
     return {name.replace("-", "_"): importlib.metadata.version(name) for name in ("gymnasium", *packages)}

@@ -34,11 +34,11 @@ def make_atari(
 
     Args:
         rom: name of the ROM.
-        protocol: any.
+        protocol: any protocol.
         num_envs: simulators.
         on_frame, starts: as in AtariFrames.
-        wrappers: by their names, the first around the frames, the next around that.
-        options: of GymnasiumEnvironment.
+        wrappers: names of wrappers; the first is around the frames, and each next one around the one before.
+        options: those of GymnasiumEnvironment.
     """
     stamp: dict[str, Any] = {**protocol.stamp(), "game": rom, "backend": "gymnasium", **versions("ale-py")}
     stamp = stamp if starts is None else {**stamp, **starts.stamp}
@@ -55,18 +55,17 @@ def make_atari(
 def make_gymnasium(
     game: str, num_envs: int, render_mode: str | None = None, wrappers: Sequence[str] = (), **options: Any
 ) -> GymnasiumEnvironment:
-    """An environment that a plugin registered, or one of Gymnasium's ids, also as `module:id` to import the module
-    first.
+    """Simulators of an environment that a plugin registered, or of one of Gymnasium's ids.
 
     Args:
-        game: name or id.
+        game: a plugin's name, an id, or `module:id` to import the module first.
         num_envs: simulators.
         render_mode: of the environments; 'rgb_array' for pictures.
-        wrappers: by their names, the first around the environment, the next around that.
-        options: of GymnasiumEnvironment.
+        wrappers: names of wrappers; the first is around the environment, and each next one around the one before.
+        options: those of GymnasiumEnvironment.
 
     Raises:
-        UsageError: it is unknown, lacks a package, cannot render, or has a space that nobody handles.
+        UsageError: the game is unknown, lacks a package, cannot render, or has an unsupported space.
     """
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     own = game in plugins.environments.names()
@@ -74,7 +73,7 @@ def make_gymnasium(
     packages: tuple[str, ...] = ()
 
     def make() -> gymnasium.Env:
-        with _clear_errors(game):  # the checker looks at every observation, which costs as much as CartPole's step
+        with _clear_errors(game):  # without Gymnasium's checker, which takes as long as a step of CartPole
             if own:
                 env = plugins.environments.get(game)(**rendering)
             else:
@@ -91,7 +90,7 @@ def make_gymnasium(
 
 
 def _imported(game: str) -> str:
-    """The id in `module:id`, once the module is imported; dm_control's are registered."""
+    """Imports the module of `module:id`, or registers dm_control's tasks, and returns the id."""
     if game.startswith(DM_CONTROL):
         register_dm_control()
     module, colon, name = game.rpartition(":")
@@ -116,7 +115,7 @@ def _packages_and_limit(game: str, name: str) -> tuple[tuple[str, ...], int]:
 
 
 def _checked(env: Any, game: str) -> gymnasium.Env:
-    """Raises UsageError for what a user's function made that is no environment, or has not both spaces."""
+    """`env` itself. Raises UsageError if a user's function made something that is no environment or lacks a space."""
     if not isinstance(env, gymnasium.Env):
         raise UsageError(f"--game {game} gave {env!r:.80}: have it return a gymnasium.Env")
     for name in ("observation_space", "action_space"):
@@ -126,7 +125,7 @@ def _checked(env: Any, game: str) -> gymnasium.Env:
 
 
 def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
-    """Raises UsageError for a wrapper that is not registered, fails, or gives no environment."""
+    """`env` in these wrappers. Raises UsageError for one that is not registered, fails, or gives no environment."""
     for name in wrappers:
         wrap = plugins.wrappers.get(name)
         try:
@@ -139,7 +138,7 @@ def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
 
 
 def _adapting(game: str, make: Callable[[], gymnasium.Env]) -> Callable[[], gymnasium.Env]:
-    """`make`, with spaces adapted; another environment, which is closed again, shows whether they give masks."""
+    """`make`, with its environments adapted; an extra one, which is closed again, shows whether they give masks."""
 
     @functools.cache
     def masked() -> bool:

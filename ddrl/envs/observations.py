@@ -13,31 +13,31 @@ from ddrl.envs.spaces import in_line
 from ddrl.errors import UsageError
 from ddrl.structured import ACTION_MASK
 
-LARGEST_ONE_HOT = 1 << 16  # bytes that one number of a Discrete may become
-ONE = "observation"  # the field of an observation that is no dictionary, beside that of legal actions
+LARGEST_ONE_HOT = 1 << 16  # most bytes that a Discrete or MultiDiscrete may become
+ONE = "observation"  # the field of an observation that is no Dict or Tuple, beside the field of legal actions
 spaces = gymnasium.spaces
 Convert = Callable[[Any], np.ndarray]
 
 
 class ObservationFormat:
-    """From observations of a space to arrays.
+    """Converts observations of a space to arrays.
 
-    A Box of uint8 stays as it is, any other one becomes float32. A Discrete becomes <bool>[n], one of them True, a
-    MultiDiscrete the same of each component one after the other, a MultiBinary its <bool> array. A Dict or a Tuple
-    becomes a structured array with a field for each entry, in the order of the space: by its key or number, with
-    `outer/inner` for those of an entry within. With a mask there is the field `action_mask`, and what is no dictionary
-    is the field `observation`.
+    A Box of uint8 stays as it is; any other Box becomes float32. A Discrete becomes a one-hot <bool>[n], a
+    MultiDiscrete the one-hot arrays of its components one after the other, a MultiBinary its <bool> array. A Dict or a
+    Tuple becomes a structured array with a field for each entry, in the order of the space. The name of a field is the
+    entry's key or number, or `outer/inner` for an entry of an entry. With a mask there is also the field `action_mask`,
+    and an observation that is no Dict or Tuple is the field `observation`.
 
     Args:
-        game: for errors.
+        game: its name, for errors.
         space: of the observations.
-        mask_size: outputs of the policy head that a mask tells of (0: there is no mask).
+        mask_size: entries of a mask, which are outputs of the policy head (0: there is no mask).
 
     Attributes:
-        shape, dtype: of one observation; () where it is structured.
+        shape, dtype: of one observation's array; a structured one has the shape ().
 
     Raises:
-        UsageError: a space that nobody handles (Text, Graph, Sequence, ...).
+        UsageError: an unsupported space (Text, Graph, Sequence, ...).
     """
 
     def __init__(self, game: str, space: gymnasium.Space, mask_size: int = 0) -> None:
@@ -48,7 +48,7 @@ class ObservationFormat:
             self._leaves = [(ONE, (), space)]
         self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in self._leaves]
         fields = [(name, dtype, shape) for name, _, shape, dtype, _ in self._parts]
-        # Entries that are arrays as they are wanted, and not nested: their bytes need only be joined.
+        # Entries are simple if they need no conversion and are not nested: their bytes need only be joined.
         simple = all(len(path) == 1 and convert in (np.asarray, as_bytes) for _, path, _, _, convert in self._parts)
         keys = [path[0] for _, path, *_ in self._parts] if simple else []
         self._entries = operator.itemgetter(*keys) if len(keys) > 1 else None
@@ -72,11 +72,11 @@ class ObservationFormat:
         """An observation as an array of `shape` and `dtype`.
 
         Args:
-            observation: of the space.
-            mask: <bool>[A] for the field of legal actions, where there is one.
+            observation: an observation of the space.
+            mask: <bool>[A] for the field of legal actions, if there is one.
 
         Raises:
-            UsageError: it has another shape than the space says, or lacks an entry.
+            UsageError: the observation has another shape than its space, or lacks an entry.
         """
         if not self.structured:
             return self._checked(observation, self._convert, self.shape, "")
@@ -91,7 +91,7 @@ class ObservationFormat:
         return array
 
     def _joined(self, observation: Any, mask: np.ndarray | None) -> np.ndarray | None:
-        """An array of simple entries, in half of the time; None where they are not, or not all of them."""
+        """What `array` returns, in half of the time; None if an entry is not simple, or not as it should be."""
         if self._entries is None:
             return None
         try:
@@ -127,7 +127,7 @@ class ObservationFormat:
 
 
 def in_space(game: str, name: str, convert: Convert, value: Any) -> np.ndarray:
-    """An observation, or its entry of this name, as an array. Raises UsageError where its space has no such value."""
+    """An observation, or its entry of this name, as an array. Raises UsageError if the value is not in its space."""
     try:
         return convert(value)
     except (IndexError, TypeError, ValueError) as error:
@@ -136,7 +136,7 @@ def in_space(game: str, name: str, convert: Convert, value: Any) -> np.ndarray:
 
 
 def as_bytes(value: Any) -> np.ndarray:
-    """<uint8>[...] of numbers of any type. Raises ValueError where a cast would make other numbers of them."""
+    """Numbers of any type as <uint8>[...]. Raises ValueError if the cast would change one of them."""
     array = np.asarray(value)
     if array.dtype == np.uint8:
         return array
@@ -148,7 +148,7 @@ def as_bytes(value: Any) -> np.ndarray:
 
 
 def observation_of(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of an observation. Raises UsageError for a space that nobody handles."""
+    """Shape and dtype of an observation's array. Raises UsageError for an unsupported space."""
     format = ObservationFormat(game, space)
     return format.shape, format.dtype
 
@@ -177,12 +177,12 @@ def _leaves(game: str, space: gymnasium.Space, path: tuple[Any, ...] = ()) -> It
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """Of a field; in ASCII, which arrays can be saved with."""
+    """The name of a field, in ASCII, with which arrays can be saved."""
     return "/".join(str(key).encode("ascii", "backslashreplace").decode() or "_" for key in path)
 
 
 def _part(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype, Convert]:
-    """Shape and type of what an entry becomes, and how."""
+    """Shape and type of the array that an entry of this space becomes, and the function that converts it."""
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub":
         if space.dtype == np.uint8:
             return tuple(space.shape), np.dtype(np.uint8), as_bytes

@@ -1,7 +1,7 @@
-"""Simulator threads fixed to cores of this process' affinity mask.
+"""Pins simulator threads to cores of this process' affinity mask.
 
-A thread inherits the mask of the one that makes it, so the threads of a native pool are narrowed to their cores by
-narrowing the maker; then each gets one core of its own. Whatever was asked is read back from the kernel.
+A thread inherits the mask of the thread that makes it. So the mask of the maker is narrowed to the cores while a native
+pool makes its threads, and then each of them gets one core of its own. Each mask is read back from the kernel.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def check_cores(cores: Sequence[int]) -> None:
 
 
 def process_cores() -> set[int]:
-    """The cores of the process: those of its main thread, whatever the calling thread is fixed to."""
+    """The cores of the process, which are those of its main thread, even if the calling thread is pinned."""
     return os.sched_getaffinity(os.getpid())
 
 
 def pin_thread(core: int) -> None:
-    """Fix the calling thread to one core. Raises UsageError when the kernel does not do it."""
+    """Pin the calling thread to one core. Raises UsageError when the kernel does not do it."""
     check_cores([core])
     _set(0, {core})
 
 
 @contextmanager
 def new_threads_pinned(cores: Sequence[int]) -> Iterator[None]:
-    """Threads made inside are fixed to `cores` in turn, one each; the calling thread gets its own mask back.
+    """Pins the threads made inside to `cores` in turn, one core each; the calling thread gets its own mask back.
 
     Raises UsageError for a core outside the mask, when the kernel does not do it, and when no thread was made.
     """

@@ -36,12 +36,12 @@ class Shape(NamedTuple):
     """What a process says of its simulators, as JSON.
 
     Attributes:
-        rows: of all its simulators together.
+        rows: number of rows of all its simulators together.
         players: rows of one simulator.
-        observation_shape: of one row.
-        observation_type: of one row, by `ddrl.structured.type_text`.
+        observation_shape: shape of the observation of one row.
+        observation_type: type of the observation of one row, by `ddrl.structured.type_text`.
         actions: the action space of a row, by `ddrl.structured.space_facts`.
-        stamp: of the environment.
+        stamp: stamp of the environment.
     """
 
     rows: int
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
 
     @property
     def action_space(self) -> ActionSpace:
-        """Of one row."""
+        """The action space of one row."""
         return space_from(self.actions)
 
 
@@ -116,7 +116,7 @@ class _Process:
         assert self._process.stdin and self._process.stdout, "both are pipes"
         self._commands, self._answers = self._process.stdin, self._process.stdout
         self._read = b""
-        self.rows: SharedRows  # since shape() mapped them
+        self.rows: SharedRows  # there once shape() has mapped them
 
     @property
     def answers(self) -> int:
@@ -124,7 +124,7 @@ class _Process:
         return self._answers.fileno()
 
     def shape(self) -> Shape:
-        """What it made; the rows are mapped."""
+        """Waits for what the process says of its simulators, and maps their rows."""
         shape = Shape(**self.answer())
         self.rows = map_rows(self._memory, shape)
         return shape
@@ -157,7 +157,7 @@ class _Process:
         return answer
 
     def close(self) -> None:
-        """Ends the process: its input ends; killed if it does not follow."""
+        """Ends the process by closing its input; kills it if it does not end then."""
         self._commands.close()
         try:
             self._process.wait(10.0)
@@ -183,7 +183,7 @@ class ProcessEnvironment(InTurn):
         config: as in make_environment; step times are not added here.
         num_envs: simulators, a multiple of `processes`.
         batch_size: simulators per recv (0: all), a multiple of those of a process.
-        cores: processes are fixed to these in turn (none: they are not fixed).
+        cores: processes are pinned to these in turn (none: they are not pinned).
     """
 
     def __init__(
@@ -217,8 +217,8 @@ class ProcessEnvironment(InTurn):
         self.observation_dtype, self.action_space = type_of(shape.observation_type), shape.action_space
         self.stamp = {**shape.stamp, "simulator_processes": processes}
         self._finished: list[EpisodeEnd] = []
-        self._waiting: list[int] = []  # processes that step
-        self._received: list[int] = []  # those whose rows were received last
+        self._waiting: list[int] = []  # processes whose simulators step
+        self._received: list[int] = []  # processes whose rows were received last
 
     def reset(self, seed: int) -> None:
         """New games in all processes."""
@@ -242,7 +242,7 @@ class ProcessEnvironment(InTurn):
         return Step(env_id, *fields)
 
     def send(self, actions: np.ndarray) -> None:
-        """<int32>[batch_size], or <float32>[batch_size, A], which are clipped to the bounds.
+        """Take actions <int32>[batch_size] or [batch_size, K], or <float32>[batch_size, A], clipped to the bounds.
 
         Raises ValueError for an action out of range or not finite.
         """
@@ -255,7 +255,7 @@ class ProcessEnvironment(InTurn):
         self._received, self._due = [], "recv"
 
     def reset_ended(self) -> None:
-        """The acting pauses, and send is due: the processes begin to reset the simulators that idle."""
+        """The processes begin to reset the simulators that idle; called when acting pauses and send is due."""
         self._check_due("send", "reset_ended")
         for k in self._received:
             self._processes[k].tell({"do": "reset_ended"})
@@ -273,7 +273,7 @@ class ProcessEnvironment(InTurn):
             process.close()
 
     def _ready(self, at_most: int) -> list[int]:
-        """Those of the waiting processes that answered, at least one; they wait no more."""
+        """Takes processes that have answered, at least one and `at_most` many, out of `_waiting`, and returns them."""
         answers = {self._processes[k].answers: k for k in self._waiting}
         readable, _, _ = select.select(list(answers), [], [], ANSWER_SECONDS)
         if not readable:
@@ -297,7 +297,7 @@ class ProcessEnvironment(InTurn):
 
 
 def _environment() -> dict[str, str]:
-    """Variables for a process that is no rank: one thread, and this project importable from anywhere."""
+    """Environment variables for a process that is no rank: one thread, and this project importable from anywhere."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}

@@ -1,4 +1,4 @@
-"""State of single environments as arrays, so that a run resumes to the bit without pickle."""
+"""The state of single environments as arrays, so that a run resumes bit for bit without pickle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATELESS = {
     wrappers.RescaleAction, wrappers.RescaleObservation, wrappers.ReshapeObservation, wrappers.ResizeObservation,
     wrappers.TransformAction, wrappers.TransformObservation, wrappers.TransformReward,
 }  # fmt: skip
-"""Wrappers that remember nothing that is not saved."""
+"""Wrappers that keep nothing on which later steps depend, except the step count of TimeLimit, which is saved."""
 LIMITED = "time_limit_steps"
 _WORD = (1 << 64) - 1
 
@@ -110,8 +110,10 @@ StateKeeper = ClassicControlState | OwnState
 
 
 def state_keeper(env: gymnasium.Env) -> StateKeeper | None:
-    """Something with get_state and set_state for `env`, or None when its state cannot be saved: that of wrappers which
-    remember anything but the steps is unknown."""
+    """An object with get_state and set_state for `env`, or None if the state cannot be saved.
+
+    The state of an environment with wrappers that are not among STATELESS cannot be saved, since it is not known.
+    """
     inner = env.unwrapped
     if any(type(wrapper) not in STATELESS for wrapper in _wrappers(env)):
         return None
@@ -123,7 +125,7 @@ def state_keeper(env: gymnasium.Env) -> StateKeeper | None:
 
 
 def get_simulator_state(simulator: Simulator) -> dict[str, np.ndarray]:
-    """Of a simulator whose `env` has a state keeper, and which has no spare instance."""
+    """The state of a simulator whose `env` has a state keeper, and which has no spare instance."""
     state = {**_keeper_of(simulator).get_state(), "ended": np.array(simulator.ended)}
     if isinstance(simulator, PausingSimulator):
         if simulator.final is not None:
@@ -150,7 +152,7 @@ def _keeper_of(simulator: Simulator) -> StateKeeper:
 
 
 def _wrappers(env: gymnasium.Env) -> Iterator[gymnasium.Wrapper]:
-    """From the outermost to the innermost."""
+    """The wrappers around an environment, from the outermost to the innermost."""
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env

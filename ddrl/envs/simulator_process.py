@@ -52,7 +52,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def shape_of(env: VectorEnvironment) -> Shape:
-    """For whoever reads the rows."""
+    """What the process that reads the rows must know of them."""
     return Shape(
         env.num_envs,
         env.players,
@@ -64,7 +64,7 @@ def shape_of(env: VectorEnvironment) -> Shape:
 
 
 def serve(env: GymnasiumEnvironment, rows: SharedRows, command: dict) -> None:
-    """One command; the rows hold what a recv gave.
+    """Carries out one command; after a reset or a step, the rows hold what recv gave.
 
     Args:
         env: the simulators of this process.

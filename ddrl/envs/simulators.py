@@ -21,7 +21,7 @@ Start = tuple[Any, dict]
 
 
 class Simulator:
-    """Resets when its next step is due."""
+    """A simulator that resets its environment when its next step is due."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         self.env = env
@@ -33,12 +33,12 @@ class Simulator:
         return [self.env]
 
     def reset(self, seed: int) -> Start:
-        """A first episode from this seed."""
+        """Begins a first episode from this seed."""
         self.ended = False
         return self.env.reset(seed=seed)
 
     def next(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-        """Gymnasium's step; after the end of an episode the next one's start instead, with reward 0."""
+        """Steps as Gymnasium does; after the end of an episode, begins the next one instead, with reward 0."""
         if self.ended:
             observation, info = self._restart()
             return observation, 0.0, False, False, info
@@ -49,7 +49,7 @@ class Simulator:
         return observation, reward, terminated, truncated, info
 
     def reset_ended(self) -> None:
-        """Called while acting pauses: the time to reset an environment that idles."""
+        """Called while acting pauses, which is the time to reset an environment that idles; here it does nothing."""
 
     def close(self) -> None:
         """Close the instances."""
@@ -62,7 +62,7 @@ class Simulator:
 
 
 class PausingSimulator(Simulator):
-    """Idles after an episode, showing its last observation, until `reset_ended`."""
+    """A simulator that idles after an episode, and shows its last observation, until `reset_ended`."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
@@ -75,7 +75,7 @@ class PausingSimulator(Simulator):
         return super().reset(seed)
 
     def next(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-        """As Simulator.next; an idle step gives nothing new."""
+        """As Simulator.next; an idle step gives the last observation again."""
         row = super().next(action)
         self.final = np.array(row[0]) if self.ended else None
         return row
@@ -93,10 +93,10 @@ class PausingSimulator(Simulator):
 
 
 class SwappingSimulator(Simulator):
-    """Two instances in turn: one plays while a thread resets the other.
+    """A simulator with two instances that play in turn: one plays while a thread resets the other.
 
-    Which of them plays depends on nothing but the number of episodes: the swap waits for the reset where it must.
-    Each draws from its own generator, so the order of resets does not matter.
+    Which of them plays depends only on the number of episodes, since a swap waits for the reset if it must. Each
+    instance draws from its own generator, so the order of resets does not matter.
 
     Args:
         env, spare: the instances; the spare's seed is derived from the other's.
@@ -110,7 +110,7 @@ class SwappingSimulator(Simulator):
 
     @property
     def instances(self) -> list[gymnasium.Env]:
-        """Both."""
+        """Both instances."""
         return [self.env, self._spare]
 
     def reset(self, seed: int) -> Start:
@@ -138,16 +138,16 @@ class SwappingSimulator(Simulator):
 
 
 def random_start(simulator: Simulator, start: Start, steps: int, action: Callable[[Any], Any]) -> Start:
-    """Takes so many actions, through as many episodes as they need; what the simulator then shows.
+    """Takes `steps` actions, over as many episodes as they need, and returns what the simulator then shows.
 
     Stooke and Abbeel 2018, section 5.3: simulators that begin in the same state give large, poorly informed
     gradients.
 
     Args:
-        simulator: after its first reset.
-        start: what that gave.
+        simulator: a simulator after its first reset.
+        start: what that reset gave.
         steps: number of actions.
-        action: of an observation.
+        action: observation -> action to take.
     """
     observation, info = start
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Action spaces of Gymnasium: what a policy draws of them, what an environment takes, legal and random actions."""
+"""Action spaces of Gymnasium: what a policy draws, what an environment takes, and legal and random actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ spaces = gymnasium.spaces
 
 
 def action_space_of(game: str, space: gymnasium.Space) -> ActionSpace:
-    """What the policy draws from; components in row-major order, and a MultiBinary's are numbers 0 and 1.
+    """The action space that a policy draws from, with components in row-major order; a MultiBinary's are 0 or 1.
 
     Raises:
         UsageError: `space` is none of Discrete, MultiDiscrete, MultiBinary and a Box of floats.
@@ -36,7 +36,10 @@ def action_space_of(game: str, space: gymnasium.Space) -> ActionSpace:
 
 
 def action_taker(space: gymnasium.Space) -> Callable[[np.ndarray], Any] | None:
-    """From an action as the policy draws it to one of `space`, of those that differ in more than where they start."""
+    """A function from an action as the policy draws it to one of `space`.
+
+    None if the two are the same, or differ only in the number of a Discrete's first action.
+    """
     shape = space.shape
     if isinstance(space, spaces.MultiDiscrete):
         start, dtype = np.ravel(space.start), space.dtype
@@ -56,7 +59,7 @@ def check_actions(actions: np.ndarray, space: ActionSpace, rows: int) -> np.ndar
             Continuous one.
 
     Returns:
-        The same, the last clipped to the bounds.
+        The actions; those of a Continuous space are clipped to its bounds.
 
     Raises:
         ValueError: another shape, an action out of range, or one that is not finite.
@@ -76,8 +79,10 @@ def check_actions(actions: np.ndarray, space: ActionSpace, rows: int) -> np.ndar
 
 @functools.lru_cache
 def _bounds(space: Continuous) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds in float32, <float32>[A] each, none beyond the space: 0.1 of a Box of float64 is less than that of
-    float32, and an environment may refuse what is larger."""
+    """The bounds <float32>[A] each, rounded so that none is outside of the space.
+
+    For example, 0.1 is larger in float32 than in float64, and an environment with a Box of float64 may refuse it.
+    """
     low, high = np.array(space.low), np.array(space.high)
     with np.errstate(over="ignore"):
         least, most = low.astype(np.float32), high.astype(np.float32)
@@ -107,7 +112,7 @@ def legal_components(space: ActionSpace, mask: np.ndarray) -> list[np.ndarray]:
 
 
 def no_actions(space: ActionSpace, rows: int, mask: np.ndarray | None = None) -> np.ndarray:
-    """Zeros of the shape and dtype of `rows` actions; with a mask <bool>[rows, A] the first legal ones."""
+    """`rows` actions that are all 0; with a mask <bool>[rows, A], the first legal action of each row."""
     if mask is None:
         return np.zeros((rows, *space.action_shape), space.action_dtype)
     first = [part.argmax(axis=-1) for part in legal_components(space, mask)]
@@ -115,7 +120,7 @@ def no_actions(space: ActionSpace, rows: int, mask: np.ndarray | None = None) ->
 
 
 def random_action(space: ActionSpace, generator: np.random.Generator, mask: np.ndarray | None = None) -> np.ndarray:
-    """One action, uniform; a component that lacks a bound is standard normal, within the bound it has.
+    """One uniform random action. A component that lacks a bound is standard normal, clipped to the bound it has.
 
     Args:
         space: of the actions.

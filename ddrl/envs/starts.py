@@ -1,7 +1,8 @@
 """Human starts: states of games that people played, from which an evaluation begins (Nair et al. 2015, section 5).
 
-A start is what the person did, from the beginning of the game on: the emulator is deterministic without sticky actions,
-so the same actions lead to the same state, on every machine, and a file of them holds nothing that could be executed.
+A start is kept as the person's actions from the beginning of the game on. Without sticky actions the emulator is
+deterministic, so the same actions lead to the same state on every machine, and a file of actions holds nothing that
+could be executed.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import numpy as np
 from ddrl.envs.protocols import Protocol
 from ddrl.errors import UsageError
 
-ACTIONS = 18  # that ALE knows
+ACTIONS = 18  # number of actions that ALE knows
 
 
 class Starts(NamedTuple):
     """Recorded starts of one game.
 
     Attributes:
-        actions: of each start, <uint8>[frames]: ALE's numbers of the actions (0: no-op, 1: FIRE, ...), one a frame.
-        seed: that the emulator was reset with before each of them.
+        actions: <uint8>[frames] for each start: ALE's number (0: no-op, 1: FIRE, ...) of the action in each frame.
+        seed: the seed with which the emulator was reset before each start.
         stamp: file name, number of starts and the file's SHA-256, for the protocol of a result.
     """
 

@@ -1,7 +1,7 @@
 """Step times drawn from a Gamma distribution, around any vector environment.
 
-For the question of Liu, Yeh and Schwing, High-Throughput Synchronous Deep RL, 2020, section 4: what does the variance
-of step times cost a schedule?
+They are for the question of Liu, Yeh and Schwing, High-Throughput Synchronous Deep RL, 2020, section 4: what does the
+variance of step times cost a schedule?
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ _BLOCK = 64
 
 
 class GammaTimes:
-    """Step times in seconds, of every environment its own stream: draw k of environment i depends on (seed, i, k).
+    """Random step times in seconds, from a stream for each environment.
+
+    Draw k of environment i depends on (seed, i, k) alone.
 
     Args:
-        mean_seconds: of a step.
+        mean_seconds: mean time of a step.
         variation: standard deviation / mean; 1: exponential; 0: every step takes the mean.
         num_envs: environments.
     """
@@ -31,19 +33,19 @@ class GammaTimes:
         self.seed = 0
         self.count = np.zeros(num_envs, np.int64)  # draws so far
         self._block = np.zeros((num_envs, _BLOCK))
-        self._number = np.full(num_envs, -1, np.int64)  # of the block at hand
+        self._number = np.full(num_envs, -1, np.int64)  # number of the block that is in `_block`
 
     def restart(self, seed: int) -> None:
-        """All streams from their beginning."""
+        """Starts all streams from their beginning."""
         self.seed, self.count[:], self._number[:] = seed, 0, -1
 
     def go_on(self, seed: int, count: np.ndarray) -> None:
-        """All streams from draw `count` <int64>[num_envs] on."""
+        """Continues all streams from draw `count` <int64>[num_envs] on."""
         self.restart(seed)
         self.count[:] = count
 
     def draw(self, env_id: np.ndarray) -> np.ndarray:
-        """<float64>[b] seconds, the next of each environment <int>[b]."""
+        """The next step time of each environment env_id <int>[b], <float64>[b] in seconds."""
         if self._variation == 0.0:
             return np.full(len(env_id), self._mean)
         number = self.count[env_id] // _BLOCK
@@ -68,8 +70,8 @@ class StepTime:
     lets its rows be chosen (the Gymnasium path), they are those that are done first.
 
     Args:
-        environment: any vector environment; all that is not said here is as there.
-        times: as many streams as it has games.
+        environment: any vector environment; attributes that are not defined here are its own.
+        times: step times, with a stream for each of its games.
     """
 
     def __init__(self, environment: VectorEnvironment, times: GammaTimes) -> None:
@@ -84,7 +86,7 @@ class StepTime:
         return getattr(self._environment, name)
 
     def reset(self, seed: int) -> None:
-        """As the environment's; resets take no drawn time."""
+        """Starts new games; resets take no drawn time."""
         self._environment.reset(seed)
         self._times.restart(seed)
         self._end[:] = 0.0
@@ -99,7 +101,7 @@ class StepTime:
         return step
 
     def send(self, actions: np.ndarray) -> None:
-        """The steps begin now."""
+        """Sends the actions and draws the times of the steps, which begin now."""
         self._environment.send(actions)
         players = self._environment.players
         seconds = self._times.draw(self._rows[::players] // players)

@@ -1,6 +1,7 @@
 """Asynchronous updates, which are applied as gradients arrive, without a step that all servers close together.
 
-Here are the chief's part, and how a server refuses a gradient and reports to the chief what became of it.
+This module has the chief's coordinator, and the functions with which a server refuses a gradient and reports to the
+chief what became of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ddrl.exchange.interface import Closed, Coordinator
 from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.sharding import from_bitmap, to_bitmap
 
-OLD_RATE = 0.01  # the servers are told of a learning rate when it differs by this share
+OLD_RATE = 0.01  # relative change of the learning rate from which on the servers are sent the new one
 
 
 class AsynchronousCoordinator(Coordinator):
@@ -37,7 +38,7 @@ class AsynchronousCoordinator(Coordinator):
         return bool(self._flags) or abs(rate - self._sent_rate) > OLD_RATE * abs(self._sent_rate)
 
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a READY of an update that has happened already."""
+        """Takes a READY, which reports an update that has already happened, or a gradient that was dropped."""
         self.step += 1
         self.version = max(self.version, header.version)
         self.refused_steps += bool(header.refused)
@@ -65,7 +66,10 @@ class AsynchronousCoordinator(Coordinator):
 
 
 def refuses(gradient: Header, version: int, max_staleness: int) -> bool:
-    """Whether a gradient is not finite, or more than `max_staleness` versions (0: any number) older than `version`."""
+    """Whether to drop a gradient: it is not finite, or more than `max_staleness` versions older than `version`.
+
+    With a `max_staleness` of 0 no gradient is too old.
+    """
     too_old = 0 < max_staleness < version - gradient.version
     return too_old or not gradient.flags & Flag.FINITE
 
@@ -75,9 +79,9 @@ def report(gradient: Header, version: int, staleness: int, flags: Flag) -> Heade
 
     Args:
         gradient: header of the gradient.
-        version: of the server's parameters now.
-        staleness: versions that the gradient was behind.
-        flags: SKIP where it was not applied.
+        version: version of the server's parameters, after the update if there was one.
+        staleness: number of versions that the gradient was behind.
+        flags: SKIP if the gradient was not applied.
     """
     refused = 0 if gradient.flags & Flag.FINITE else to_bitmap([gradient.sender])
     return Header(

@@ -1,4 +1,7 @@
-"""The average of gradients, its norm, and when that refuses a step; `ddrl.kernels.updates` has the loops."""
+"""The average of gradients, its norm, and the rule that refuses a step by this norm.
+
+The loops are in `ddrl.kernels.updates`.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ else:
 def average_of(
     gradients: Sequence[np.ndarray], out: np.ndarray, statistics: Statistics | None = None
 ) -> tuple[np.ndarray, float]:
-    """The average of gradients <float32>[size], added in their order, and its squared norm.
+    """The average of gradients <float32>[size], added in the order given, and the average's squared norm.
 
-    The average is in `out`, or is the gradient itself where there is only one. Statistics in them are merged, and no
-    part of the norm.
+    The average is written to `out`; a single gradient is returned as it is, and `out` is not used. Running statistics
+    in the gradients are merged instead of averaged, and do not count in the norm.
     """
     if len(gradients) == 1:
         return gradients[0], squared_norm(gradients[0], statistics)
@@ -39,15 +42,17 @@ def average_of(
 
 
 def squared_norm(vector: np.ndarray, statistics: Statistics | None = None) -> float:
-    """The sum of the squares of <float32>[size], without those of its statistics."""
+    """The sum of the squares of a vector <float32>[size], without those of its running statistics."""
     if statistics is not None:
         return sum(squared_norm(vector[part]) for part in _around(statistics, vector.size))
     return updates.squared_norm(vector.size, compiled.address(vector, vector.size))
 
 
 def refused_by(squared_norm: float, members: int) -> int:
-    """Bitmap of the workers for whose gradients a step is refused, by the squared norm of their average: all members
-    where it is not finite, though each of their gradients is; else nobody."""
+    """Bitmap of the workers because of whom a step is refused, given the squared norm of their average.
+
+    If that norm is not finite, although each of the gradients is, they are all `members`; else there are none.
+    """
     return 0 if math.isfinite(squared_norm) else members
 
 

@@ -1,4 +1,4 @@
-"""A worker's and a reader's part of the exchange as state machines."""
+"""The state machines of the exchange for workers, which send gradients, and for readers of published versions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ddrl.types import Snapshot
 
 
 class Assembler:
-    """Puts slices from all shards into one vector, and never mixes slices of different headers.
+    """Puts the slices of all shards together into one vector, and never mixes slices with different keys (see `add`).
 
-    Slices are received in place: there are two vectors, and each shard's next slice goes to the one that
-    does not hold a slice of its own that still waits for the others'. While the shards keep step, all slices of
-    a version meet in one vector, and nothing is copied.
+    Slices are received in place, in one of two vectors. A shard's next slice goes to the vector in which no earlier
+    slice of that shard still waits for those of the other shards. While the shards keep step, all slices of a version
+    arrive in the same vector, and nothing is copied.
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]]):
@@ -32,28 +32,28 @@ class Assembler:
         self._posted: dict[int, int] = {}
 
     def channels(self, servers: Sequence[int], kind: Kind) -> list[Channel]:
-        """The receives to keep posted for the slices of `servers`, in place."""
+        """The channels on which slices of `servers` are received in place, as messages of `kind`."""
         return [
             Channel(process, kind, stop - start, into=functools.partial(self.destination, shard))
             for shard, (process, (start, stop)) in enumerate(zip(servers, self.ranges, strict=True))
         ]
 
     def destination(self, shard: int) -> np.ndarray:
-        """Where the next slice of `shard` is to be received: <float32>[stop - start]."""
+        """The memory <float32>[stop - start] in which to receive the next slice of `shard`."""
         which = 1 - self._waiting[shard][1] if shard in self._waiting else self._next
         self._posted[shard] = which
         return self._slice(which, shard)
 
     def add(self, key: tuple, shard: int, payload: np.ndarray) -> np.ndarray | None:
-        """Adds one slice; returns the whole vector <float32>[N], read-only, when all shards' slices have one key.
+        """Adds one slice; returns the whole vector <float32>[N], read-only, when all shards' slices have the same key.
 
         Args:
-            key: of the version; slices of one key belong together.
-            shard: whose slice it is.
+            key: identifies the version; slices with equal keys belong together.
+            shard: index of the slice's shard.
             payload: <float32>[stop - start].
         """
         if len(self.ranges) == 1 and not payload.flags.writeable:
-            return payload  # of this process: whole, and nobody will write to it
+            return payload  # from this same process: it is the whole vector, and nobody will write to it
         which = self._posted.get(shard, self._next)
         if not np.may_share_memory(payload, self._vectors[which]):
             self._slice(which, shard)[:] = payload
@@ -63,14 +63,14 @@ class Assembler:
         if all(where == which for _, where in self._waiting.values()):
             parameters, self._vectors[which] = self._vectors[which], self._fresh()
             self._next = 1 - which
-        else:  # a shard skipped a version, and receives are posted in both vectors: hand out neither
+        else:  # a shard skipped a version, so receives are posted in both vectors: hand out neither of them
             parameters = np.concatenate([self._slice(self._waiting[s][1], s) for s in range(len(self.ranges))])
         self._waiting.clear()
         parameters.flags.writeable = False
         return parameters
 
     def missing(self) -> list[int]:
-        """Shards whose slice of the newest version is not here yet."""
+        """The shards whose slices of the newest version have not arrived yet."""
         newest = max((key for key, _ in self._waiting.values()), default=None)
         return [s for s in range(len(self.ranges)) if s not in self._waiting or self._waiting[s][0] != newest]
 
@@ -89,10 +89,11 @@ class WorkerClient:
         worker: id of this worker.
         servers: process of each shard, by shard index.
         ranges: [start, stop) of each shard in the flat vector.
-        asynchronous: shards answer this worker alone, and their versions differ.
-        clip_norm: clip each gradient to this global norm (0: off), where gradients are applied one by one; it is
-            done here, before a gradient is cut into shards.
-        statistics: in the gradients, which are not clipped.
+        asynchronous: whether each shard applies a gradient when it arrives and answers this worker alone, so that the
+            shards' versions may differ.
+        clip_norm: clip each gradient to this global norm (0: off). It is used if gradients are not averaged, and the
+            gradient is clipped here because servers see only slices of it.
+        statistics: position of the running statistics in a gradient, which are not clipped; None if there are none.
     """
 
     def __init__(
@@ -113,16 +114,16 @@ class WorkerClient:
         self._versions: dict[int, int] = {}
 
     def submit(self, gradient: np.ndarray, step: int, version: int, samples: int, finite: bool) -> list[Message]:
-        """The messages that carry a gradient <float32>[N] for `step`, taken at parameters `version`.
+        """Returns the messages that carry a gradient to the shards.
 
         A gradient for a step that is closed already is dropped here, and counted.
 
         Args:
             gradient: <float32>[N].
-            step: that it is for.
-            version: of the parameters that it was taken at.
-            samples: data-points in it.
-            finite: whether all of it is.
+            step: the step that the gradient is for.
+            version: version of the parameters at which it was taken.
+            samples: number of data-points in it.
+            finite: whether the gradient and its norm are finite.
         """
         if self.snapshot is None or step != self.snapshot.step:
             self.dropped += 1
@@ -136,20 +137,21 @@ class WorkerClient:
         """Takes a PARAMETERS message; returns the new snapshot when a version is complete.
 
         Args:
-            header: of the message.
+            header: header of the message.
             payload: <float32>[stop - start], its sender's slice.
         """
         stop = header.flags & Flag.STOP  # always the last message: it may repeat the newest version
         if self.snapshot is not None and header.step <= self.snapshot.step and not stop:
             return None
-        # One shard's STOP and another's parameters from before it may be of the same step, and make no end together.
+        # The key has `stop`, because one shard's STOP may have the same step as another shard's parameters from before
+        # its STOP, and those two must not be joined.
         key = (header.step, -1 if self.asynchronous else header.version, header.members, int(stop))
         self._versions[header.sender] = header.version
         parameters = self.assembler.add(key, header.sender, payload)
         if parameters is None:
             return None
         self.flags = header.flags
-        # Asynchronous: shards differ in version, and a gradient is as stale as its oldest slice.
+        # With asynchronous updates the shards' versions differ, and a gradient is as stale as its oldest slice.
         self.snapshot = Snapshot(min(self._versions.values()), header.step, parameters)
         return self.snapshot
 
@@ -164,11 +166,12 @@ class WorkerClient:
 
 
 class Reader:
-    """Fetches a published version; used by the evaluator (and by whoever acts without learning).
+    """Fetches a published version; used by the evaluator and by the actors of Ape-X.
 
-    Shards that publish every update are asked one after the other, and their newest versions differ; where it takes
-    longer to ask again than to publish two updates, that never ends. So the second time all shards are asked for one
-    version that is still to come, for which each of them waits: as many updates ahead as it has taken before.
+    If shards publish every update, their newest versions may differ when they answer. The reader first asks the shards
+    that are behind once more. If that takes longer than two updates, their versions differ again, and this could go on
+    forever. So it then asks all shards for one version that is still to come, and each of them waits for it. How far
+    ahead that version is doubles with each further attempt, and halves when a version arrives whole.
 
     Args:
         servers: process of each shard, by shard index.
@@ -181,25 +184,28 @@ class Reader:
         self.assembler = Assembler(ranges)
         self._newest: dict[int, int] = {}
         self._latest: Snapshot | None = None
-        self._again = False  # the shards behind were asked once more
-        self._ahead = 1  # updates
+        self._again = False  # whether the shards that are behind were asked once more
+        self._ahead = 1  # updates from the newest version to the one that all shards are asked for
 
     def fetch(self, version: int) -> list[Message]:
-        """Asks every shard for `version`, or for its newest where that one is gone already."""
+        """Asks every shard for `version`; a shard that has it no longer sends its newest version instead."""
         self.wanted, self._again = version, False
         self._newest.clear()
         return [self._request(process) for process in self.servers]
 
     def latest(self) -> Snapshot | None:
-        """The newest version that was read whole; None before the first."""
+        """The newest version that was read from all shards; None before the first."""
         return self._latest
 
     def handle(self, header: Header, payload: np.ndarray) -> tuple[list[Message], Snapshot | None]:
-        """Takes a PUBLISHED message; asks again where the shards' versions differ when all have answered.
+        """Takes a PUBLISHED message; if all shards have answered and their versions differ, asks again.
 
         Args:
-            header: of the message.
+            header: header of the message.
             payload: <float32>[stop - start], its sender's slice.
+
+        Returns:
+            messages to send, and the new snapshot if a version is complete.
         """
         self._newest[header.sender] = header.version
         parameters = self.assembler.add((header.version,), header.sender, payload)

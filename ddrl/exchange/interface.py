@@ -1,7 +1,7 @@
-"""The parts of an exchange: a `Server` where parameters are, a `Coordinator` at the chief, a worker's `WorkerClient`.
+"""The parts of an exchange: a `Server` that has parameters, the chief's `Coordinator`, and a worker's `WorkerClient`.
 
-All of them are state machines: messages in, messages out; no process, clock or MPI. `ddrl.exchange.kind.Exchange` makes
-the first two, and `Setup` is what they are told of the job.
+All of them are state machines: they take messages and return messages, and know no process, clock or MPI.
+`ddrl.exchange.kind.Exchange` makes the first two, from a `Setup`, which says what they need to know of the job.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from ddrl.exchange.transport import Channel
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What the parts of an exchange are told of the job, as one process sees it.
+    """What the parts of an exchange need to know of the job, as one process sees it.
 
     Attributes:
         config: settings of the exchange.
         optimizer: settings of the update rule.
-        learning_rate: version -> learning rate of the update that leads to the next one.
-        run_dir: of the job.
+        learning_rate: version -> learning rate of the update that leads to the next version.
+        run_dir: the job's run directory.
         chief: process of the chief.
         workers: process of each worker, by worker id.
-        servers: process of each server; where every worker's process hosts one, the one that this process turns to.
+        servers: process of each server, by shard index; if every worker's process hosts a server, only the process of
+            the one that this process talks to.
         readers: processes that fetch published versions.
-        refreshes: acting takes newer parameters between two gradients.
+        refreshes: whether acting takes newer parameters between two gradients.
         groups: ranges of the parameters whose learning rate has a factor.
-        threads: that an update may have.
-        statistics: at the end of the parameters, or None.
+        threads: number of threads that an update may use.
+        statistics: position of the running statistics at the end of the parameters; None if there are none.
     """
 
     config: ExchangeConfig
@@ -58,25 +59,25 @@ class Setup:
 
     @property
     def clips_gradients(self) -> float:
-        """Norm that a worker clips each of its gradients to (0: off)."""
+        """The global norm to which a worker clips each of its gradients (0: off)."""
         return 0.0 if self.config.averages_gradients else self.optimizer.clip_global_norm
 
     @property
     def clips_averages(self) -> float:
-        """Norm that an average of gradients is clipped to (0: off)."""
+        """The global norm to which an average of gradients is clipped (0: off)."""
         return self.optimizer.clip_global_norm if self.config.averages_gradients else 0.0
 
     def make_optimizer(self, start: int, stop: int) -> Optimizer:
         """The optimizer of the slice [start, stop) of the parameters.
 
         Raises:
-            UsageError: it has a part of the statistics.
+            UsageError: the slice has only a part of the running statistics.
         """
         statistics = self.statistics and self.statistics.within(start, stop)
         return make_optimizer(self.optimizer, stop - start, cut(self.groups, start, stop), self.threads, statistics)
 
     def client(self, worker: int, size: int) -> WorkerClient:
-        """A worker's part, for `size` parameters."""
+        """The client of worker `worker`, for `size` parameters."""
         ranges = shard_ranges(size, len(self.servers))
         clip_norm, asynchronous = self.clips_gradients, self.config.asynchronous
         return WorkerClient(worker, self.servers, ranges, asynchronous, clip_norm, self.statistics)
@@ -86,9 +87,9 @@ class Due(NamedTuple):
     """What a server waits for.
 
     Attributes:
-        what: such as 'gradients of step 12'.
-        peers: processes that it is to come from.
-        may_compile: the first gradient of a worker may be among it, which takes its time.
+        what: a description, such as 'gradients of step 12'.
+        peers: processes from which it has to come.
+        may_compile: whether it may include a worker's first gradient, which takes longer, since it is compiled first.
     """
 
     what: str
@@ -97,15 +98,15 @@ class Due(NamedTuple):
 
 
 class Server(ABC):
-    """Takes gradients, and gives the parameters of the next step: all of them, or a slice.
+    """Takes gradients and returns the parameters of the next step, or a slice of them.
 
     Attributes:
-        role: what its metrics are filed under.
-        activities: the kinds of messages that it takes, and what the time for them is counted as.
-        step: the one that is under way.
-        version: updates behind its parameters.
-        loaded: whether it has parameters.
-        stopped: whether the last update was made.
+        role: name under which its metrics are filed.
+        activities: kind of each message that it takes -> activity under which the time for it is counted.
+        step: the step that is under way.
+        version: number of updates behind its parameters.
+        loaded: whether it has its parameters, which come with the LOAD.
+        stopped: whether training is over, so that no update follows.
     """
 
     role: ClassVar[str]
@@ -117,7 +118,7 @@ class Server(ABC):
 
     @abstractmethod
     def channels(self, readers: Sequence[int]) -> list[Channel]:
-        """The receives to keep posted; `readers` fetch published versions."""
+        """The channels on which the server receives; `readers` are the processes that fetch published versions."""
 
     @abstractmethod
     def handle(self, peer: int, header: Header, payload: Payload) -> list[Message]:
@@ -127,36 +128,36 @@ class Server(ABC):
 
         Args:
             peer: the process that sent it.
-            header: of the message.
+            header: header of the message.
             payload: <float32>[...], or None.
         """
 
     def worker_lost(self, worker: int) -> list[Message]:
-        """A worker is dead; returns what the others are told."""
+        """Takes note that a worker is dead; returns messages to the other processes."""
         return []
 
     def advance(self, now: float) -> list[Message]:
-        """What it does by itself at the time `now`, in seconds, and says then."""
+        """Does work that no message asks for, at the time `now` in seconds; returns the messages that this gives."""
         return []
 
     def due(self) -> bool:
-        """Whether others wait for its answer to what may come next."""
+        """Whether its role must poll often, because a message may come at any moment that others want answered."""
         return False
 
     def waits(self) -> Due | None:
-        """What is due to it while training goes on, or None."""
+        """What the server waits for while training goes on; None if it waits for nothing."""
         return None
 
     def counts(self) -> dict[str, int]:
-        """Name of a metric -> how often it happened so far."""
+        """Counters for the metrics: name -> total so far."""
         return {}
 
     def gauges(self) -> dict[str, float]:
-        """Name of a metric -> its value now."""
+        """Gauges for the metrics: name -> value now."""
         return {}
 
     def close(self) -> None:
-        """Frees what it has of the host."""
+        """Frees resources of the host, such as shared memory."""
         return
 
 
@@ -165,15 +166,15 @@ class Closed:
     """What became of a step.
 
     Attributes:
-        step: the slot that was closed.
-        version: updates applied so far, this one included.
-        members: worker ids whose gradients were averaged.
-        samples: data-points behind them.
-        refused: worker ids whose gradient was not finite, or all members where their average alone was not; not empty
-            means that the step was skipped.
-        norm: norm of the averaged gradient before clipping (NaN where it was not computed).
-        flags: of the COMMIT.
-        staleness: versions that the gradient was behind (NaN where steps are synchronous).
+        step: the step that was closed.
+        version: number of updates applied so far, this one included.
+        members: ids of the workers whose gradients were averaged.
+        samples: number of data-points in these gradients.
+        refused: ids of the workers whose gradients were not finite, or of all members if only their average was not; if
+            there are any, the step was skipped.
+        norm: norm of the averaged gradient before clipping (NaN if it was not computed).
+        flags: flags of the COMMIT.
+        staleness: number of versions that the gradient was behind (NaN for synchronous steps).
     """
 
     step: int
@@ -187,24 +188,24 @@ class Closed:
 
 
 class Coordinator(ABC):
-    """The chief's part: it says when a step is over, and has servers publish, save and stop.
+    """The chief's part: it says when a step is over, and tells servers when to publish, save and stop.
 
     Args:
-        servers: processes that report to it, and take its orders.
+        servers: processes that report to the coordinator and take its orders.
         workers: ids of the workers that train.
-        learning_rate: version -> learning rate of the update that leads to the next one.
-        holders: processes that hold the parameters, a slice each in this order; by default the servers.
-        step: the first one of this part of the run.
-        version: updates before it.
+        learning_rate: version -> learning rate of the update that leads to the next version.
+        holders: processes that hold the parameters, one slice each, in this order; by default the servers.
+        step: the first step of this part of the run.
+        version: number of updates before that step.
 
     Attributes:
-        live: ids of the workers that train still.
-        refused_steps: steps skipped for a gradient that was not finite.
-        stopped: whether the last step is closed.
+        live: ids of the workers that still train.
+        refused_steps: number of steps that were skipped because a gradient was not finite.
+        stopped: whether training is over, so that no step follows.
     """
 
     asynchronous: ClassVar[bool] = False
-    """Updates have no boundary that all processes share."""
+    """Whether each gradient is applied when it arrives, so that updates have no boundary that all processes share."""
 
     def __init__(
         self,
@@ -224,18 +225,18 @@ class Coordinator(ABC):
         self._flags = Flag.NONE
 
     def channels(self, size: int, slots: int) -> list[Channel]:
-        """The receives to keep posted, for a vector of `size` values and so many optimizer slots."""
+        """The channels on which the chief receives, for a vector of `size` values and `slots` optimizer slots."""
         ranges = zip(self.holders, shard_ranges(size, len(self.holders)), strict=True)
         reports = [Channel(process, Kind.READY) for process in self.servers]
         return reports + [Channel(process, Kind.SNAPSHOT, (1 + slots) * (b - a)) for process, (a, b) in ranges]
 
     def begin(self, parameters: np.ndarray, slots: Sequence[np.ndarray], count: int) -> list[Message]:
-        """The first messages: the state to start from.
+        """Returns the first messages, which carry the state to start from.
 
         Args:
             parameters: <float32>[size].
-            slots: of the optimizer, each <float32>[size].
-            count: updates that the optimizer has made.
+            slots: the optimizer's slots, each <float32>[size].
+            count: number of updates that the optimizer has made.
         """
         rate = self.learning_rate(self.version)
         header = Header(Kind.LOAD, step=self.step, version=self.version, count=count, value=rate)
@@ -246,16 +247,16 @@ class Coordinator(ABC):
     @property
     @abstractmethod
     def next_version(self) -> int:
-        """The version that flags requested now go with."""
+        """The version with which flags that are requested now take effect."""
 
     @property
     def takes_requests(self) -> bool:
-        """Whether flags that are asked for now go with the update that is under way."""
+        """Whether flags that are requested now take effect with the update that is under way."""
         return True
 
     @property
     def wants_command(self) -> bool:
-        """Whether `command` is to be called now."""
+        """Whether the chief should call `command` now."""
         return False
 
     def missing(self) -> list[int]:
@@ -263,25 +264,25 @@ class Coordinator(ABC):
         return []
 
     def request(self, flags: Flag) -> None:
-        """Adds flags (PUBLISH, CHECKPOINT, STOP) to those that go with the step under way.
+        """Adds flags (PUBLISH, CHECKPOINT, STOP) to those that take effect with the step under way.
 
-        With WITH_UPDATE they wait for a step that is not refused, until a STOP is asked for without it.
+        With WITH_UPDATE, they wait for a step that is not refused, unless a STOP is requested without WITH_UPDATE.
         """
         if flags & Flag.STOP and not flags & Flag.WITH_UPDATE:
             self._flags &= ~Flag.WITH_UPDATE
         self._flags |= flags
 
     def worker_lost(self, worker: int) -> list[Message]:
-        """Takes a dead worker out of those that train."""
+        """Removes a dead worker from those that train; returns messages to the servers."""
         self.live.discard(worker)
         return []
 
     @abstractmethod
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a report at the time `now`, in seconds; returns what it closed."""
+        """Takes a server's report at the time `now` in seconds; returns the steps that it closed."""
 
     def poll(self, now: float) -> tuple[list[Message], Closed | None]:
-        """Closes or opens the step if its rule allows it; returns what is to be sent for that."""
+        """Closes or opens the step if its rule allows it; returns the messages for that, and the step if it closed."""
         return [], None
 
     @abstractmethod
@@ -290,17 +291,17 @@ class Coordinator(ABC):
 
 
 def everything(parameters: np.ndarray, optimizer: UpdateRule) -> np.ndarray:
-    """What a SNAPSHOT and a LOAD carry: <float32>[(1 + slots) * size], parameters first."""
+    """The payload of a SNAPSHOT or a LOAD: the parameters and then the slots, <float32>[(1 + slots) * size]."""
     return np.concatenate([parameters, *optimizer.slots.values()])
 
 
 def load(payload: np.ndarray, header: Header, optimizer: UpdateRule) -> np.ndarray:
-    """Takes a LOAD: sets the optimizer's state, and returns the parameters in an array of their own.
+    """Takes a LOAD: sets the optimizer's state, and returns a copy of the parameters.
 
     Args:
         payload: <float32>[(1 + slots) * size], as `everything` makes it.
-        header: whose `count` is the optimizer's.
-        optimizer: with slots of that size.
+        header: header of the LOAD; its `count` is the number of updates that the optimizer has made.
+        optimizer: takes the slots and the count; its slots have `size` values.
     """
     parts = payload.reshape(1 + len(optimizer.slots), -1)
     for slot, values in zip(optimizer.slots.values(), parts[1:], strict=True):

@@ -1,4 +1,4 @@
-"""What settings and the command line need to know of an exchange, without loading its servers and coordinator."""
+"""The record of an exchange: what settings and the command line need, without loading its server and coordinator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ FLOAT_BYTES = 4
 
 
 class Exchange(ABC):
-    """One way in which gradients become parameters.
+    """One way in which gradients become the next parameters.
 
     Attributes:
-        name: on the command line.
+        name: its name on the command line.
         summary: what it does, for --help.
-        has_servers: some ranks do nothing but serve parameters; else every worker's process hosts a server.
-        one_host: all workers must be on one host.
-        refreshes: acting can have newer parameters between two gradients.
-        local_steps: workers may take steps of their own between two synchronizations.
+        has_servers: whether some ranks do nothing but serve parameters; else every worker's process hosts a server.
+        one_host: whether all workers must be on one host.
+        refreshes: whether acting can get newer parameters between two gradients.
+        local_steps: whether workers may take steps of their own between two synchronizations.
     """
 
     name: str
@@ -34,45 +34,45 @@ class Exchange(ABC):
     local_steps = False
 
     def check(self, config: ExchangeConfig) -> None:
-        """Refuses settings that it cannot keep.
+        """Refuses settings that this exchange does not support.
 
         Raises:
-            UsageError: one that names the setting and the remedy.
+            UsageError: a setting is not supported; the message names the setting and the remedy.
         """
         if not self.local_steps:
             why = f"--exchange {self.name} has no steps between synchronizations; leave it 0"
             checks.unused(config, why, "local_steps")
 
     def servers(self, config: ExchangeConfig) -> int:
-        """Ranks that do nothing but serve parameters."""
+        """The number of ranks that do nothing but serve parameters."""
         return 0
 
     def asynchronous(self, config: ExchangeConfig) -> bool:
-        """Whether each gradient is applied as it comes, so that updates have no boundary that all ranks share."""
+        """Whether each gradient is applied as it arrives, so that updates have no boundary that all ranks share."""
         return False
 
     def averages_gradients(self, config: ExchangeConfig) -> bool:
-        """Whether gradients are averaged before they are applied; else a worker's norm is clipped by itself."""
+        """Whether gradients are averaged, and the average is clipped; else each worker clips its own gradients."""
         return True
 
     def bytes_per_update(self, config: ExchangeConfig, parameters: int, slots: int) -> int:
-        """What crosses process boundaries for one update, both ways together.
+        """The bytes that cross process boundaries for one update, in both directions together.
 
         Args:
             config: settings of the exchange.
-            parameters: float32 values of the vector.
-            slots: vectors of that length that the optimizer keeps.
+            parameters: float32 values in the parameter vector.
+            slots: optimizer slots, each of which has as many values.
         """
         return 0
 
     @abstractmethod
     def server(self, setup: Setup, index: int, size: int) -> Server:
-        """The server that a process hosts.
+        """Makes the server that a process hosts.
 
         Args:
-            setup: of the job, as this process sees it.
-            index: of the server, or of the worker in this process where every worker's process hosts one.
-            size: float32 values of the whole parameter vector.
+            setup: the job's, as this process sees it.
+            index: index of the server, or id of the worker in this process if every worker's process hosts a server.
+            size: float32 values in the whole parameter vector.
 
         Raises:
             UsageError: if the vector is too small for so many ranks.
@@ -80,14 +80,14 @@ class Exchange(ABC):
 
     @abstractmethod
     def coordinator(self, setup: Setup, step: int, version: int) -> Coordinator:
-        """The chief's part, at the step and version that the run begins or goes on with."""
+        """Makes the chief's coordinator, at the step and version at which the run begins or resumes."""
 
 
 class WithoutServers(Exchange):
-    """An exchange among the workers: each one's process hosts a server.
+    """An exchange among the workers, without ranks that only serve: every worker's process hosts a server.
 
     Attributes:
-        members: what it does with the gradients of a step, to say why there is no quorum.
+        members: what it does with the gradients of a step, for error messages that say why there is no quorum.
     """
 
     members: str

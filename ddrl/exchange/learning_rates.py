@@ -12,15 +12,15 @@ from ddrl.exchange.settings import OptimizerConfig
 
 
 def anneal(config: OptimizerConfig, version: Any, agent_steps_per_update: float = 0.0) -> Any:
-    """What is left of the linear schedules at `version`: alpha, from 1 to 0 (Schulman et al. 2017, table 5).
+    """The factor alpha of linear schedules at `version`, which falls from 1 to 0 (Schulman et al. 2017, table 5).
 
     Args:
-        config: how long they run.
-        version: updates behind the parameters; an array of versions gives one of what is left.
-        agent_steps_per_update: of all workers; needed where the schedules run over agent steps.
+        config: settings with the length of the schedules.
+        version: number of updates behind the parameters; for an array of versions, the result is an array.
+        agent_steps_per_update: agent steps of all workers in one update; needed if the schedules run over agent steps.
 
     Raises:
-        ValueError: it is needed and not there, so that nothing would ever fall.
+        ValueError: `agent_steps_per_update` is needed, but not given; the factor would never fall.
     """
     if config.learning_rate_agent_steps:
         if agent_steps_per_update <= 0.0:
@@ -32,14 +32,14 @@ def anneal(config: OptimizerConfig, version: Any, agent_steps_per_update: float 
 def learning_rate(
     config: OptimizerConfig, version: int, effective_batch: int = 0, agent_steps_per_update: float = 0.0
 ) -> float:
-    """Learning rate of the update that is applied to `version`.
+    """The learning rate of the update that is applied to `version`.
 
-    It is that of the schedule, times the growth with the effective batch (data-points per update), times the warm-up.
+    It is the schedule's rate, times the scaling by the effective batch, times the warm-up's factor.
 
     Args:
-        config: of the schedule.
-        version: updates behind the parameters.
-        effective_batch: data-points per update; used where the rate grows with it.
+        config: settings of schedule, scaling and warm-up.
+        version: number of updates behind the parameters.
+        effective_batch: data-points per update; used if the rate is scaled by it.
         agent_steps_per_update: as in `anneal`.
     """
     rate = config.learning_rate
@@ -57,10 +57,10 @@ def learning_rate(
 def rate_of(
     config: OptimizerConfig, effective_batch: int, agent_steps_per_update: float = 0.0
 ) -> Callable[[int], float]:
-    """`learning_rate` of a run of such `effective_batch` and `agent_steps_per_update`, as a function of the version."""
+    """Returns `learning_rate` as a function of the version alone, with the other arguments fixed."""
     return lambda version: learning_rate(config, version, effective_batch, agent_steps_per_update)
 
 
 def anneal_of(config: OptimizerConfig, agent_steps_per_update: float = 0.0) -> Callable[[int], float]:
-    """`anneal` of a run of such `agent_steps_per_update`, as a function of the version."""
+    """Returns `anneal` as a function of the version alone, with the other arguments fixed."""
     return lambda version: anneal(config, version, agent_steps_per_update)

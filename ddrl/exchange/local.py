@@ -1,6 +1,7 @@
 """The transport of a single process: the same roles and protocol, without MPI.
 
-One role (process 0) drives; the others are hosted here and run whenever it polls.
+The loop of process 0 polls its own transport; the other roles have process numbers of their own, but are hosted here,
+and run whenever process 0 polls.
 """
 
 from __future__ import annotations
@@ -16,24 +17,27 @@ from ddrl.exchange.transport import Blob, Channel, Event
 
 
 class Hosted(Protocol):
-    """What a hosted role offers: it takes events, and does a bit of its own work when asked."""
+    """The methods of a hosted role: it takes events, and does some of its own work at each poll."""
 
     def handle(self, event: Event) -> None: ...
 
     def advance(self) -> None: ...
 
     def busy(self) -> bool:
-        """Whether it has work to go on with at the next poll, though no message comes."""
+        """Whether it has work to do at the next poll even if no message comes."""
         ...
 
 
 def _lasting(payload: np.ndarray | None) -> np.ndarray | None:
-    """A payload that stays as it is: itself where nobody may write to it, else a copy."""
+    """Returns a payload that cannot change later: the given one if it is read-only, else a copy."""
     return payload if payload is None or not payload.flags.writeable else payload.copy()
 
 
 class LocalTransport:
-    """Process `rank`'s end of a set of in-process mailboxes; see `ddrl.exchange.transport.Transport`."""
+    """A transport over mailboxes in memory; this object sends and receives for process `rank`.
+
+    The interface is `ddrl.exchange.transport.Transport`.
+    """
 
     remote = False
 
@@ -44,11 +48,11 @@ class LocalTransport:
         self._hosted: dict[int, tuple[LocalTransport, Hosted]] = {}
 
     def port(self, rank: int) -> LocalTransport:
-        """The end of another process that will be hosted here."""
+        """Makes the transport of process `rank`, whose role will be hosted here."""
         return LocalTransport(rank, self._mailboxes)
 
     def host(self, port: LocalTransport, role: Hosted) -> None:
-        """Runs `role`, whose messages leave from `port`, whenever this end polls."""
+        """Runs `role`, whose transport is `port`, whenever this transport is polled."""
         self._hosted[port.rank] = (port, role)
 
     def open(self, channels: Iterable[Channel]) -> None:
@@ -73,7 +77,7 @@ class LocalTransport:
         return any(self._mailboxes.values()) or any(role.busy() for _, role in self._hosted.values())
 
     def take(self) -> list[Event]:
-        """Empties this end's mailbox."""
+        """Empties this process' mailbox, and returns what was in it."""
         events = list(self._mailboxes[self.rank])
         self._mailboxes[self.rank].clear()
         return events

@@ -1,7 +1,7 @@
 """The wire format: a header of 64-bit words, and a float32 payload for some kinds. Nothing is pickled.
 
 Header and payload are two MPI messages with two tags per channel, so that a payload goes from the array where it
-was computed to the array where it is used without a copy. (As one buffer, packing and unpacking cost as much
+was computed to the array where it is used without a copy. (With one buffer for both, packing and unpacking cost as much
 as the transfer itself.)
 """
 
@@ -19,33 +19,33 @@ class Kind(enum.IntEnum):
     READY = 2  # shard -> chief: whose gradients for this step it holds
     COMMIT = 3  # chief -> shard: close the step with these members (or, in asynchronous mode, a command)
     PARAMETERS = 4  # shard -> worker: its slice of the new version
-    NORM_REQUEST = 5  # chief -> shard: squared norm of the average over these members?
-    NORM = 6  # shard -> chief: the answer
-    EXPECT = 7  # chief -> shard: report from this number of gradients on
-    FETCH = 8  # reader -> shard: a published version, please
+    NORM_REQUEST = 5  # chief -> shard: asks for the squared norm of the average over these members
+    NORM = 6  # shard -> chief: the answer to a NORM_REQUEST
+    EXPECT = 7  # chief -> shard: report as soon as this number of gradients is there
+    FETCH = 8  # reader -> shard: asks for a published version
     PUBLISHED = 9  # shard -> reader: its slice of a published version
     SNAPSHOT = 10  # shard -> chief: its slice of parameters and optimizer slots, for a checkpoint
     LOAD = 11  # chief -> shard: parameters and slots to start from
     BLOB = 12  # anyone -> anyone: announces bytes of any length (control, metrics, states)
     BLOB_BYTES = 13  # the announced bytes
-    SLICE = 14  # replica -> replica: the part of a gradient that the other one averages
-    AVERAGE = 15  # replica -> replica: the part of the average that it made
-    REGROUP = 16  # chief's replica -> replicas: these are the members from now on
-    OUTCOME = 17  # replica -> chief's replica: the last step that it completed, and its average
-    RESUME = 18  # chief's replica -> replicas: the last step that any of them completed, and its average
-    DRAW = 19  # learner -> replay shard: a batch, please
+    SLICE = 14  # replica -> replica: the part of a gradient that the receiver averages
+    AVERAGE = 15  # replica -> replica: the part of the average that the sender made
+    REGROUP = 16  # chief's replica -> replicas: the members from now on
+    OUTCOME = 17  # replica -> chief's replica: the last step that it completed, and that step's average
+    RESUME = 18  # chief's replica -> replicas: the last step that any of them completed, and that step's average
+    DRAW = 19  # learner -> replay shard: asks for a batch
     SAMPLE = 20  # replay shard -> learner: the batch
-    PRIORITIES = 21  # learner -> replay shard: new ones of transitions that were drawn
+    PRIORITIES = 21  # learner -> replay shard: new priorities of transitions that were drawn
     TRIM = 22  # learner -> replay shard: cut the replay down to its soft capacity
-    PAUSE = 23  # learner -> replay shard: whether it waits until there are more transitions
-    SIZE = 24  # replay shard -> learner: how many transitions there are
-    ACKNOWLEDGE = 25  # replay shard -> actor: how many of its segments were taken
-    WORD = 26  # chief -> workers and shards: it is there
+    PAUSE = 23  # learner -> replay shard: whether the learner waits until there are more transitions
+    SIZE = 24  # replay shard -> learner: how many transitions it holds
+    ACKNOWLEDGE = 25  # replay shard -> actor: how many of the actor's segments were taken
+    WORD = 26  # chief -> workers and shards: sign of life
 
 
-# Kinds that must not overtake one another share a tag; MPI keeps the order per sender and tag, but for messages of
-# which the newest alone counts. (A COMMIT that was written before a death, and arrives after the EXPECT that followed
-# it, would restore the old count.)
+# Kinds that must not overtake one another share a tag, since MPI keeps the order per sender and tag; the order is not
+# kept for messages that are sent with `newest_only`. (If a COMMIT that was sent before a death arrived after the EXPECT
+# that followed it, it would restore the old count.)
 CHANNEL = {kind: kind for kind in Kind} | {
     Kind.EXPECT: Kind.COMMIT,
     Kind.NORM_REQUEST: Kind.COMMIT,
@@ -65,31 +65,33 @@ class Flag(enum.IntFlag):
     CHECKPOINT = 8  # COMMIT, PARAMETERS: a checkpoint is taken at this update boundary; SIZE: the shard begins to save
     STOP = 16  # COMMIT, PARAMETERS: training ends with this version
     COMMAND = 32  # COMMIT: closes no step; only carries flags and the learning rate
-    REFRESH = 64  # PARAMETERS: newer ones under the step that the worker has, to act with
-    WITH_UPDATE = 128  # COMMIT, SLICE: a step that is refused goes without PUBLISH, CHECKPOINT and STOP
+    REFRESH = 64  # PARAMETERS: newer parameters to act with, while the worker's step stays the same
+    WITH_UPDATE = 128  # COMMIT, SLICE: if the step is refused, its PUBLISH, CHECKPOINT and STOP do not happen
 
 
 TO_WORKER = Flag.SKIP | Flag.CHECKPOINT | Flag.STOP
-"""What a worker is told with its parameters."""
+"""The flags of a COMMIT that are passed on to workers with their parameters."""
 
 
 class Header(NamedTuple):
-    """Fields of every message; what a kind does not use stays at its default.
+    """Fields of every message; a field that a kind does not use keeps its default.
 
     Attributes:
-        kind: what the message is.
-        generation: of the members of an all-reduce; it grows when one of them is lost.
+        kind: kind of the message.
+        generation: number of the all-reduce's group of members; it grows when a member is lost, and when the chief
+            gives a command between two steps.
         sender: stable id of the sending worker or shard (never its MPI rank).
-        step: the slot that the message is about.
-        version: updates behind the parameters that the message is about (a gradient's: where it was taken).
+        step: the step that the message is about.
+        version: updates behind the parameters that the message is about (GRADIENT: behind those where it was taken).
         flags: see `Flag`.
-        count: samples behind a gradient; gradients expected at the next step; bytes of a blob.
-        value: learning rate (COMMIT, LOAD) or squared norm of the average (READY, NORM; NaN: not computed); a replica's
-            READY, OUTCOME and RESUME have the norm itself; importance exponent (DRAW); sum of a replay shard's weights
-            (SAMPLE, SIZE).
+        count: samples behind a gradient (GRADIENT, READY); gradients expected for a step (COMMIT, EXPECT); updates that
+            the optimizer has made (LOAD, SNAPSHOT); transitions of a replay shard (SAMPLE, SIZE); bytes (BLOB).
+        value: learning rate (COMMIT, LOAD); squared norm of the average (READY, NORM, AVERAGE; NaN: not computed), but
+            the norm itself in a replica's READY, OUTCOME and RESUME, and the staleness in the READY of an asynchronous
+            update; importance exponent (DRAW); sum of a replay shard's weights (SAMPLE, SIZE).
         scale: factor on the averaged gradient (COMMIT).
-        ahead: learning rate of the update after this one (COMMIT), for working ahead.
-        members: bitmap of worker ids.
+        ahead: learning rate of the update after this one (COMMIT), with which a shard computes that update ahead.
+        members: bitmap of the workers in the step.
         refused: bitmap of the workers whose gradient is not finite.
     """
 
@@ -108,22 +110,22 @@ class Header(NamedTuple):
 
 
 class Garbled(Exception):
-    """What came from a rank is no message of this version: one line that names the rank."""
+    """A rank sent bytes that are no message of this version of ddrl; the text is one line that names the rank."""
 
 
 Payload = Any
-"""<float32>[n], or None for a kind that has none."""
+"""Payload of a message: <float32>[n], or None if its kind has none."""
 
 
 class Message(NamedTuple):
-    """A message to `peer` (a process), or from it.
+    """A message to or from the process `peer`.
 
     Attributes:
-        payload: <float32>[n] or None. It is borrowed: whoever sends it must not change it any more; whoever
-            receives it may use it until the second next message of that kind from that peer.
-        newest_only: at most one such message of its kind to the peer is in flight; a newer one replaces one that waits.
-            What is sent again and again without an answer is to be so: after 512 messages that a rank has not received,
-            shared memory of Open MPI 5 has no room left for messages to others.
+        payload: <float32>[n] or None. It is borrowed: the sender must not change it any more, and the receiver may use
+            it until it gets the second message after it of that kind from that peer.
+        newest_only: at most one message of this kind to the peer is in flight, and a newer one replaces one that waits.
+            Messages that are sent repeatedly and get no answer need this: after 512 messages that a rank has not
+            received, the shared memory of Open MPI 5 has no room left for messages to others.
     """
 
     peer: int
@@ -165,7 +167,7 @@ class HeaderFormat:
         """Reads the header at the start of a byte buffer.
 
         Raises:
-            ValueError: it is cut off, or of an unknown kind (a foreign or corrupt message).
+            ValueError: the header is cut off, or of an unknown kind (a foreign or corrupt message).
         """
         if len(buffer) < self.nbytes:
             raise ValueError(f"a header has {len(buffer)} bytes, and those of this job have {self.nbytes}")

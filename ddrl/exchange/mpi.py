@@ -1,8 +1,8 @@
 """The transport over MPI point to point, with mpi4py. All calls come from one thread.
 
-With `survive`, errors are returned: under `mpirun --with-ft ulfm` a dead peer shows up as a failed request
-(seen in tens of milliseconds) and is reported as `PeerLost`, while everyone else goes on. Receives are posted
-per source, because a receive from any source cannot say who died.
+With `survive`, MPI returns errors instead of ending the job: under `mpirun --with-ft ulfm` a request to a dead peer
+fails within tens of milliseconds. The peer is then reported as `PeerLost`, and all other processes go on. Receives are
+posted per source, because a receive from any source cannot say which process died.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from mpi4py import MPI
 from ddrl.exchange.messages import CHANNEL, Garbled, Header, HeaderFormat, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, PeerLost
 
-LIVENESS_SECONDS = 0.001  # for each peer, between two tests of all control receives: they need no low latency
-SHORTEST_LIVENESS_SECONDS = 0.005
+# All receives of blobs are tested at intervals of so many seconds per peer, since they need no low latency.
+LIVENESS_SECONDS = 0.001
+SHORTEST_LIVENESS_SECONDS = 0.005  # the shortest such interval
 BUFFERS = 2  # payload buffers of a channel, used in turn
-FINALIZE_SECONDS = 10.0  # for MPI_Finalize, once all ranks have met
-PAYLOAD_TAG = 1000  # added to the tag of the header
+FINALIZE_SECONDS = 10.0  # time for MPI_Finalize, once all ranks have met
+PAYLOAD_TAG = 1000  # tag of a payload, minus that of its header
 
 
 @dataclasses.dataclass
 class _Receive:
-    """A posted receive: its header, and where its payload goes."""
+    """A posted receive of a channel: the buffers and the requests of its header and of its payload."""
 
     channel: Channel
     header: np.ndarray
@@ -44,7 +45,7 @@ class _Receive:
     buffers: list[np.ndarray] = dataclasses.field(default_factory=list)
 
     def next_buffer(self) -> np.ndarray:
-        """Where the next payload goes: the channel's choice, or one of two buffers in turn."""
+        """The array that takes the next payload: from the channel's `into`, or one of two buffers in turn."""
         if self.channel.into is not None:
             return self.channel.into()
         if not self.buffers:
@@ -54,23 +55,25 @@ class _Receive:
 
 
 class _Outgoing(NamedTuple):
-    """A message that is ready to go: its header's bytes and its borrowed payload."""
+    """A message that is ready to be sent: the bytes of its header, and its borrowed payload."""
 
     header: np.ndarray
     payload: np.ndarray | None
 
 
 class JobRevoked(Exception):
-    """Another rank saw the chief or a server die, and called the job off."""
+    """Another rank has ended the job by revoking the communicator, as after the death of the chief or a server."""
 
 
 class MpiTransport:
-    """See `ddrl.exchange.transport.Transport`. A peer is its rank in `comm` at the start.
+    """A transport over MPI; its interface is `ddrl.exchange.transport.Transport`.
+
+    A peer is named by its rank in `comm` at the start.
 
     Args:
         comm: communicator of the job.
-        workers: number of workers, for the size of the bitmaps in the headers.
-        survive: report dead peers instead of aborting (needs ULFM).
+        workers: number of workers, which sets the size of the bitmaps in the headers.
+        survive: whether to report dead peers instead of aborting (needs ULFM).
     """
 
     remote = True
@@ -96,7 +99,7 @@ class MpiTransport:
     def open(self, channels: Iterable[Channel]) -> None:
         for channel in channels:
             if channel.peer == self.rank:
-                continue  # what roles of one process say to each other needs no receive
+                continue  # messages between roles of one process need no receive
             receive = _Receive(channel, np.empty(self.format.nbytes, np.uint8))
             self._post(receive)
             self._receives.append(receive)
@@ -148,7 +151,7 @@ class MpiTransport:
         return bool(self._events)
 
     def flush(self, timeout: float) -> bool:
-        """Waits until everything is sent, at most `timeout` seconds; True if it is."""
+        """Waits until everything is sent, but at most `timeout` seconds; returns whether everything is sent."""
         deadline = time.monotonic() + timeout
         while self._sends and time.monotonic() < deadline:
             self._progress_sends()
@@ -156,12 +159,12 @@ class MpiTransport:
         return not self._sends
 
     def revoke(self) -> None:
-        """Calls the job off: every rank's next MPI call fails with `JobRevoked`."""
+        """Ends the job for all ranks, if it survives deaths: every rank's next MPI call raises `JobRevoked`."""
         if self.survive:
             self.comm.Revoke()
 
     def close(self) -> None:
-        """Withdraws the posted receives; the communicator stays usable for collectives."""
+        """Cancels the posted receives; the communicator can still be used for collective operations."""
         requests = [receive.request for receive in self._receives + self._blobs]
         requests += [receive.payload_request for receive in self._receives]
         requests += [request for _, _, request in self._incoming.values()]
@@ -171,7 +174,7 @@ class MpiTransport:
                     request.Cancel()
                     request.Free()
                 except MPI.Exception:
-                    pass  # the peer is dead: nothing to withdraw
+                    pass  # the peer is dead: there is nothing to cancel
         self._receives, self._blobs = [], []
 
     def _send_blob(self, blob: Blob) -> None:
@@ -204,7 +207,7 @@ class MpiTransport:
         return receive.payload_request is None or self._test(receive.payload_request, peer)
 
     def _test(self, request: MPI.Request, peer: int) -> bool:
-        """Whether a request is complete. (Testsome would lose the index of a failed one.)"""
+        """Whether a request is complete. Requests are tested one by one: Testsome loses the index of a failed one."""
         try:
             return request.Test()
         except MPI.Exception as error:
@@ -232,7 +235,7 @@ class MpiTransport:
         header = self._decode(receive)
         self._events.append(Message(receive.channel.peer, header, receive.payload))
         receive.request = None
-        self._handled.append(receive)  # posted again when the role has seen it
+        self._handled.append(receive)  # posted again at the next poll, when the roles have handled the message
 
     def _poll_blobs(self) -> None:
         for receive in self._blobs:
@@ -271,7 +274,7 @@ class MpiTransport:
         return data
 
     def _start(self, peer: int, kind: Kind, outgoing: _Outgoing) -> MPI.Request | None:
-        """Sends header and payload; returns the request of the one that is gone last."""
+        """Starts to send header and payload; returns the request of the payload, or of the header if it is alone."""
         tag = CHANNEL[kind]
         request = self._isend(peer, tag, outgoing.header)
         if outgoing.payload is not None:
@@ -284,11 +287,14 @@ class MpiTransport:
         except MPI.Exception as error:
             self._failed(error, peer)
             return None
-        self._sends.append((request, peer, data))  # which keeps the data alive
+        self._sends.append((request, peer, data))  # the entry keeps the data alive
         return request
 
     def _send_newest(self, peer: int, kind: Kind, outgoing: _Outgoing) -> None:
-        """One such send per peer and kind is outstanding; what waits behind it is replaced by what is newer."""
+        """Sends a message at once, or after the one of that kind to that peer that is still in flight.
+
+        At most one message waits behind the one in flight, and a newer one replaces it.
+        """
         box = self._mailbox.get((peer, kind))
         if box is not None and not self._test(box[0], peer):
             box[1] = outgoing
@@ -298,7 +304,7 @@ class MpiTransport:
             self._mailbox[peer, kind] = [request, None]
 
     def _waits(self, request: MPI.Request, peer: int) -> bool:
-        """Whether a send is neither complete nor, as the test may have told, to a dead peer."""
+        """Whether a send is still under way: not complete, and not to a dead peer, which the test itself may reveal."""
         return peer not in self.lost and not self._test(request, peer) and peer not in self.lost
 
     def _progress_sends(self) -> None:
@@ -318,18 +324,18 @@ def leave(
     met: Callable[[], None] = lambda: None,
     at_end: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Ends this process, and its part in the job so that mpirun ends with `status`.
+    """Ends this process, once all ranks have met here, so that mpirun exits with `status`.
 
-    After a death `MPI_Finalize` can hang on several nodes; shrink, barrier and `_exit` end the job at once. All
-    ranks leave alike, whether they have seen a death or not: some may not have. Python's own end, which waits for the
-    threads of every library, can hang as well, and is left out.
+    In a job that survives deaths, all ranks shrink the communicator, meet at a barrier, and call `os._exit`, whether
+    they have seen a death or not, because some of them may not have seen it. `MPI_Finalize` can hang after a death in a
+    job on several nodes. Python's own shutdown is left out: it waits for all libraries' threads, and can hang too.
 
     Args:
-        comm: of all ranks.
-        status: of this process.
-        survive: deaths of ranks are survived.
+        comm: communicator of all ranks.
+        status: exit status of this process.
+        survive: whether the job survives deaths of ranks.
         met: called when all ranks have met here.
-        at_end: called when the other ranks may go.
+        at_end: called last, when the other ranks need nothing more from this one.
     """
 
     def end() -> NoReturn:
@@ -343,7 +349,7 @@ def leave(
         sys.stderr.flush()
         os._exit(code)
 
-    with contextlib.suppress(*([MPI.Exception] if survive else [])):  # another one died just now
+    with contextlib.suppress(*([MPI.Exception] if survive else [])):  # another rank may die right now
         (comm.Shrink() if survive else comm).Barrier()
     met()
     if not survive:
@@ -351,10 +357,10 @@ def leave(
         late.start()
         _finalize()
         late.cancel()
-        late.join()  # where it was too late, it ends this process
+        late.join()  # if the timer has already run out, its thread ends this process
     end()
 
 
 def _finalize() -> None:
-    """MPI_Finalize so that other threads run meanwhile: mpi4py's keeps Python's lock."""
+    """Calls MPI_Finalize while other threads run: mpi4py's own call would hold the global interpreter lock."""
     ctypes.CDLL(MPI.__file__).MPI_Finalize()

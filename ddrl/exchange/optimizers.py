@@ -1,7 +1,7 @@
-"""Optimizers, elementwise: a slice updated alone equals the slice of the whole, to the bit.
+"""Optimizers, all elementwise: a slice updated alone equals the same slice of the whole vector, bit for bit.
 
-The parameter servers use these, so that they need no TensorFlow (its import costs seconds and half a
-gigabyte per process). `ddrl.kernels.updates` has their loops.
+They need no TensorFlow, whose import costs a parameter server seconds and half a gigabyte of memory. Their loops are in
+`ddrl.kernels.updates`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
 
-SHARED_SIZE = 500_000  # parameters from which two threads win more than handing over costs
+SHARED_SIZE = 500_000  # parameters from which on a second thread saves more time than it costs to hand it its half
 
 
 def make_optimizer(
@@ -34,19 +34,20 @@ def make_optimizer(
     threads: int = 1,
     statistics: Statistics | None = None,
 ) -> Optimizer:
-    """The configured optimizer for a slice of the parameters, its slots zero.
+    """Makes the configured optimizer for a slice of the parameters, with slots of zeros.
 
     Args:
-        config: of the rule.
-        size: parameters in the slice.
-        groups: those of the slice.
-        threads: 2 where a core has nothing else to do meanwhile: the second half of a large slice is its.
-        statistics: at the end of the slice, if it has any.
+        config: settings of the update rule.
+        size: number of parameters in the slice.
+        groups: the parameter groups in the slice.
+        threads: with 2 or more, which make sense if another core is idle during updates, a second thread computes half
+            of a large slice.
+        statistics: position of the running statistics at the end of the slice; None if it has none.
     """
     rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp, "sgd": SGD}
     rule = rules[config.optimizer]
     nothing = np.zeros(1, np.float32)
-    rule(config, 1).apply(nothing, nothing, 0.0)  # compiles it, or reads it from disk, before an update is waited for
+    rule(config, 1).apply(nothing, nothing, 0.0)  # compiles the rule, or reads it from disk, before others wait for it
     optimizer = rule(config, size, groups, statistics)
     if threads > 1 and size >= SHARED_SIZE:
         optimizer.share()
@@ -54,12 +55,12 @@ def make_optimizer(
 
 
 class UpdateRule(Protocol):
-    """What a server has updates made by.
+    """The interface of the object with which a server makes updates.
 
     Attributes:
         slots: name -> state for each parameter, <float32>[size].
-        count: updates applied.
-        statistics: among the parameters, or None.
+        count: number of updates applied.
+        statistics: position of the running statistics among the parameters; None if there are none.
     """
 
     slots: dict[str, np.ndarray]
@@ -81,17 +82,18 @@ class Optimizer:
     """An update rule and its state for one slice of the parameters.
 
     Args:
-        config: of the rule.
-        size: float32 values of the slice.
+        config: settings of the rule.
+        size: number of parameters in the slice.
         groups: ranges of the slice whose learning rate has a factor.
-        statistics: at the end of the slice: they are merged, and take no step (None: there are none).
+        statistics: position of the running statistics at the end of the slice, which are merged and take no step; None
+            if there are none.
 
     Attributes:
         slots: name -> <float32>[size].
-        count: updates applied.
+        count: number of updates applied.
 
     Raises:
-        ValueError: the statistics are not at the end.
+        ValueError: the statistics are not at the end of the slice.
     """
 
     slot_names: tuple[str, ...] = ()
@@ -114,10 +116,10 @@ class Optimizer:
         self._ahead: dict[str, np.ndarray] = {}
         self._factors = factors_of(groups, size)
         self._scratch = np.empty(updates.SCRATCH, np.float32)
-        self._second: tuple[ThreadPoolExecutor, np.ndarray] | None = None  # of the second half, and its scratch
+        self._second: tuple[ThreadPoolExecutor, np.ndarray] | None = None  # thread of the second half, and its scratch
 
     def share(self) -> None:
-        """From now on a thread of its own computes the second half of each update: the same bits, sooner."""
+        """Has a second thread compute half of each update from now on, with the same bits as result."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="optimizer")
         self._second = thread, np.empty(updates.SCRATCH, np.float32)
 
@@ -130,15 +132,15 @@ class Optimizer:
         out: np.ndarray | None = None,
         trail: Trail | None = None,
     ) -> None:
-        """One update.
+        """Applies one update.
 
         Args:
             parameters: <float32>[size].
-            gradient: <float32>[size], not changed; or several, which are added in their order, block by block.
-            learning_rate: step size of this update.
-            scale: factor on the gradient, such as 1 / members or a clip.
+            gradient: <float32>[size], not changed; or several, which are added in the order given, block by block.
+            learning_rate: learning rate of this update.
+            scale: factor on the sum of the gradients, such as 1 / members or that of clipping.
             out: <float32>[size] that takes the new parameters; by default they replace the old ones.
-            trail: keeps the direction of the step, too.
+            trail: if given, the direction of the step is added to it.
         """
         target = parameters if out is None else out
         self._compute(parameters, gradient, learning_rate, scale, target, self.slots, trail)
@@ -147,7 +149,9 @@ class Optimizer:
     def prepare(
         self, parameters: np.ndarray, gradient: np.ndarray | Sequence[np.ndarray], learning_rate: float, scale: float
     ) -> np.ndarray:
-        """An update ahead of time: new parameters <float32>[size], in a new array. The state changes with `accept`.
+        """Computes an update ahead of time: returns new parameters <float32>[size] in a new array.
+
+        The optimizer's state does not change before `accept`.
 
         Args:
             parameters: <float32>[size], not changed.
@@ -160,7 +164,7 @@ class Optimizer:
         return out
 
     def accept(self) -> None:
-        """Makes the last `prepare` the update that happened."""
+        """Makes the update of the last `prepare` count: its slots become the optimizer's state."""
         self.slots, self._ahead = self._ahead, self.slots
         self.count += 1
 
@@ -200,35 +204,42 @@ class Optimizer:
                 self.statistics.advance(trail.vector, gradients, trail.vector)
 
     def _run(self, step: updates.Step, table: np.ndarray, old: updates.Addresses, new: updates.Addresses) -> None:
-        """Takes a step, the second half of it in its thread if there is one; `table` is of the gradients."""
+        """Takes a step, with its second half in the second thread if there is one.
+
+        Args:
+            step: the whole step.
+            table: addresses of the gradients, <uint64>[number].
+            old: addresses of the slots before the step.
+            new: addresses of the slots after the step.
+        """
         if self._second is None:
             self._update(step, old, new)
             return
         thread, scratch = self._second
         half = self._stepped // 2 // updates.BLOCK * updates.BLOCK
-        tables = table + np.uint64(4 * half)  # of the gradients' second halves
+        tables = table + np.uint64(4 * half)  # addresses of the gradients' second halves
         rest = _from(step, half)._replace(gradients=np.uint64(tables.ctypes.data), scratch=_where(scratch))
         second = thread.submit(
             self._update, rest, *(tuple(_moved(slot, half) for slot in slots) for slots in (old, new))
         )
         try:
             self._update(step._replace(size=half), old, new)
-        finally:  # it works on vectors that this call keeps
+        finally:  # the thread works on vectors that this call keeps alive
             second.result()
 
     def step_size(self, learning_rate: float) -> float:
-        """Factor on the direction of the next update."""
+        """The factor on the direction of the next update; for Adam, it has the bias correction."""
         return learning_rate
 
     def move(self, parameters: np.ndarray, direction: np.ndarray, step_size: float, out: np.ndarray) -> None:
-        """Takes a step against a direction <float32>[size] that is known already; the state stays as it is.
+        """Takes a step against a given direction, and leaves the optimizer's state as it is.
 
-        Its statistics, those of a trail or of an average of trails, are merged.
+        Running statistics in the direction, which is a trail or an average of trails, are merged.
 
         Args:
             parameters: <float32>[size].
             direction: <float32>[size].
-            step_size: of `step_size`.
+            step_size: factor on the direction, as `step_size` returns it.
             out: <float32>[size] that takes the new parameters.
         """
         where = map(self._address, (parameters, direction))
@@ -241,7 +252,7 @@ class Optimizer:
         return updates.NOTHING if vector is None else compiled.address(vector, self.size, written)
 
     def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
-        """Takes a step by the rule, with slots as they were and as they become."""
+        """Takes a step by the rule, which reads the slots at `old` and writes them at `new`."""
         raise NotImplementedError
 
 
@@ -250,12 +261,12 @@ def _where(array: np.ndarray) -> np.uint64:
 
 
 def _moved(vector: np.uint64, start: int) -> np.uint64:
-    """The address of item `start` of a vector <float32> that may be none."""
+    """The address of item `start` of the vector <float32> at address `vector`; `NOTHING` stays `NOTHING`."""
     return vector + np.uint64(4 * start) if vector else vector
 
 
 def _from(step: updates.Step, start: int) -> updates.Step:
-    """The part of a step from item `start` on, but for its gradients and its scratch."""
+    """The part of a step from item `start` on; the caller has to replace its gradients and its scratch."""
     return step._replace(
         size=step.size - start,
         parameters=_moved(step.parameters, start),
@@ -266,13 +277,13 @@ def _from(step: updates.Step, start: int) -> updates.Step:
 
 
 class Trail:
-    """The sum of the directions of some steps, each times its step size over that of the first.
+    """The weighted sum of the directions of several steps; a weight is a step's size divided by that of the first step.
 
-    So the steps together are one step of the first one's size, and a single step is that step to the bit.
+    So the steps together are one step with the size of the first. A single step's trail is its direction bit for bit.
 
     Attributes:
-        vector: <float32>[size].
-        weight: of the next step's direction.
+        vector: the sum, <float32>[size].
+        weight: weight of the next step's direction.
     """
 
     def __init__(self, size: int) -> None:
@@ -280,14 +291,16 @@ class Trail:
         self._first = self.weight = 0.0
 
     def begin(self, step_size: float) -> None:
-        """Forgets what there was; the next step has this size."""
-        self.vector.fill(-0.0)  # to which everything adds as it is, also a zero of either sign; and no statistics
+        """Starts a new sum; the first step will have this size."""
+        # Adding to -0.0 keeps all bits of the other term, even those of a zero of either sign. As statistics, its count
+        # is 0.
+        self.vector.fill(-0.0)
         self._first = step_size
         self.next(step_size)
 
     def next(self, step_size: float) -> None:
-        """The next step has this size."""
-        self.weight = step_size / self._first if self._first else 1.0  # a schedule that has ended at 0
+        """Sets the size of the next step, and so the weight of its direction."""
+        self.weight = step_size / self._first if self._first else 1.0  # a schedule may have fallen to 0
 
 
 class SGD(Optimizer):

@@ -20,14 +20,14 @@ class ParameterGroup(NamedTuple):
 def groups_named(
     tensors: Sequence[tuple[str, tuple[int, ...]]], factors: Mapping[str, float]
 ) -> tuple[ParameterGroup, ...]:
-    """The groups of tensors whose names begin alike.
+    """The groups of the tensors whose names begin with one of the given prefixes; one group per tensor.
 
     Args:
-        tensors: name and shape of each, in the flat order.
-        factors: beginning of a name -> factor on the learning rate.
+        tensors: name and shape of each tensor, in the order of the flat vector.
+        factors: prefix of a name -> factor on the learning rate.
 
     Raises:
-        ValueError: no tensor has such a name.
+        ValueError: a prefix matches no tensor.
     """
     groups, start = [], 0
     for name, shape in tensors:
@@ -40,13 +40,13 @@ def groups_named(
 
 
 def cut(groups: Sequence[ParameterGroup], start: int, stop: int) -> tuple[ParameterGroup, ...]:
-    """The groups of the slice [start, stop), counted from its start."""
+    """The parts of the groups that are in the slice [start, stop), with positions counted from its start."""
     inside = (ParameterGroup(max(g.start, start) - start, min(g.stop, stop) - start, g.factor) for g in groups)
     return tuple(group for group in inside if group.start < group.stop)
 
 
 def factors_of(groups: Sequence[ParameterGroup], size: int) -> np.ndarray | None:
-    """The factor of each value, <float32>[size]; None where there are no groups.
+    """The learning rate's factor for each parameter, <float32>[size]; None if there are no groups.
 
     Raises:
         ValueError: a group is not within the vector, or two overlap, or a factor is negative or not finite.

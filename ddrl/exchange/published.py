@@ -1,6 +1,6 @@
-"""The published versions of one shard, kept for readers such as the evaluator.
+"""The published versions of one shard, which it keeps for readers such as the evaluator.
 
-A reader needs slices of the same version from all shards; it computes no gradients.
+A reader computes no gradients, and needs slices of the same version from all shards.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from ddrl.exchange.messages import Header, Kind, Message
 
-VERSIONS_KEPT = 2  # so that a reader that has one shard's older version can still complete it
+VERSIONS_KEPT = 2  # a reader that has another shard's slice of the older version can still get that version
 
 
 class Published:
@@ -25,9 +25,12 @@ class Published:
         self._waiting: dict[int, int] = {}
 
     def add(self, name: int, version: int, parameters: np.ndarray) -> list[Message]:
-        """Keeps `parameters`, which must not change any more, as version `name`; returns what readers waited for.
+        """Keeps `parameters` as published version `name`; returns the answers to readers that waited for it.
 
-        `version` is the shard's own: asynchronous shards differ in it, and publish under the chief's number.
+        Args:
+            name: number under which all shards publish it.
+            version: the shard's own version, which differs from `name` with asynchronous updates.
+            parameters: <float32>[n], the shard's slice, which must not change any more.
         """
         self._kept[name] = version, parameters
         while len(self._kept) > VERSIONS_KEPT:
@@ -36,7 +39,10 @@ class Published:
         return [message for peer, wanted in waiting.items() for message in self.fetch(peer, wanted)]
 
     def fetch(self, peer: int, wanted: int) -> list[Message]:
-        """Answers a reader with version `wanted`, or with the newest where that one is gone; later if there is none."""
+        """Answers the reader `peer` with version `wanted`, or with the newest version if that one is no longer kept.
+
+        If version `wanted` is still to come, `add` answers later.
+        """
         newest = max(self._kept, default=-1)
         if newest < wanted:
             self._waiting[peer] = wanted

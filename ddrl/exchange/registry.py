@@ -1,4 +1,8 @@
-"""The exchanges: those here are packages in this folder whose `EXCHANGE` says what it is; plugins register theirs."""
+"""Finds an exchange by its name.
+
+The built-in exchanges are packages in this folder, each of which has its `Exchange` in `EXCHANGE`; plugins register
+others.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,16 @@ from ddrl.errors import UsageError
 from ddrl.exchange.kind import Exchange
 
 NAMES = ("parameter_server", "allreduce", "central_store", "local_sgd")
-"""Of the exchanges here, which are those of the packages."""
+"""Names of the built-in exchanges, which are also the names of their packages."""
 OF_ONE_PROCESS = NAMES[0]
-"""A single process has nobody to exchange with: its worker turns to a server in the same process."""
+"""Name of the exchange of a run of one process, whose worker uses a parameter server in the same process."""
 
 
 def exchange_named(name: str) -> Exchange:
-    """The exchange of this name.
+    """The exchange with this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no exchange has this name.
     """
     return plugins.exchanges.get(name)
 

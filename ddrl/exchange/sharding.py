@@ -1,4 +1,4 @@
-"""How the flat parameter vector is cut into shards, and sets of workers into bitmaps. Pure functions."""
+"""Pure functions that cut the flat parameter vector into shards, and convert between sets of workers and bitmaps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 def shard_ranges(parameters: int, servers: int) -> tuple[tuple[int, int], ...]:
     """Cuts `parameters` float32 values into contiguous [start, stop) ranges, one per server.
 
-    The ranges differ by at most one value, so every server moves the same bytes whatever the tensor sizes.
+    The ranges' lengths differ by at most one value, so all servers move the same bytes, whatever the tensor sizes.
 
     Raises:
         ValueError: if there are fewer parameters than servers, or no server.
@@ -22,7 +22,7 @@ def shard_ranges(parameters: int, servers: int) -> tuple[tuple[int, int], ...]:
 
 
 def to_bitmap(workers: Iterable[int]) -> int:
-    """The set of worker ids as an integer with one bit each."""
+    """Encodes a set of worker ids as an integer in which bit i is set for worker i."""
     bitmap = 0
     for worker in workers:
         bitmap |= 1 << worker
@@ -30,7 +30,7 @@ def to_bitmap(workers: Iterable[int]) -> int:
 
 
 def from_bitmap(bitmap: int) -> tuple[int, ...]:
-    """The worker ids of a bitmap, ascending: the order in which gradients are summed."""
+    """The worker ids of a bitmap in ascending order, in which gradients are summed."""
     workers = []
     while bitmap:
         lowest = bitmap & -bitmap

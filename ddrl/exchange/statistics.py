@@ -1,13 +1,14 @@
-"""Running means and variances within the flat vector: where they are, and how those of several sources become one.
+"""Running statistics (means and variances) within the flat vector: where they are, and how several of them are merged.
 
-They come in blocks. A block of D components is the count of samples [2], their means [2, D] and variances [2, D]; every
-number is the sum of two float32, the second of which is what the first leaves over. In its gradient a worker has, in
-their place, what it saw since its last one in the same form, with a count of 0 for nothing. Blocks are merged in
-float64 as in Chan, Golub and LeVeque 1979: no learning rate, clipping or slot of an optimizer has a part in it.
+They come in blocks. A block for D components has the number of samples [2], the means [2, D] and the variances [2, D].
+Each number is stored as the sum of two float32, of which the second is the rounding error of the first. At the same
+place in its gradient, a worker has a block of the samples that it saw since its last gradient; its count is 0 if there
+were none. Blocks are merged in float64 as in Chan, Golub and LeVeque 1979, without any learning rate, clipping or
+optimizer slots.
 
-Means and variances, since sums of squares cancel where a mean is large beside its deviation; two float32, since a
-single one stands still when what is new is less than 6e-8 of what there is, which a long run reaches, and float64 does
-not fit into the vector.
+The blocks have means and variances, because sums of squares would cancel when a mean is large compared with its
+standard deviation. They have two float32 for each number, because a single one stops changing once a new contribution
+is less than 6e-8 of the total, as happens in long runs, and because a float64 does not fit into the vector.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import numpy as np
 from ddrl.errors import UsageError
 
 PREFIX = "normalization/"
-"""Of the names of tensors that are blocks."""
+"""Prefix of the names of tensors that are blocks of statistics."""
 
 
 class Moments(NamedTuple):
-    """Number of samples, and mean and variance of each component <float64>[D]."""
+    """The number of samples, and the mean and variance of each component, <float64>[D]."""
 
     count: float  # type: ignore[assignment] # hides tuple.count
     mean: np.ndarray
@@ -33,16 +34,16 @@ class Moments(NamedTuple):
 
 
 def moments_of(rows: np.ndarray) -> Moments:
-    """The moments of rows <float>[M, D], computed in float64; of no rows a count of 0."""
+    """The moments of rows <float>[M, D], computed in float64; without rows, the count is 0."""
     if not len(rows):
         return Moments(0.0, np.zeros(rows.shape[1]), np.zeros(rows.shape[1]))
-    with np.errstate(all="ignore"):  # of infinities: whoever takes them refuses
+    with np.errstate(all="ignore"):  # infinities need no warning: a gradient that has them is refused
         mean = rows.mean(axis=0, dtype=np.float64)
         return Moments(float(len(rows)), mean, np.square(rows - mean).mean(axis=0))
 
 
 def merged_moments(first: Moments, second: Moments) -> Moments:
-    """The moments of all samples of both."""
+    """The moments of the samples of `first` and `second` together."""
     if not first.count or not second.count:
         return first if first.count else second
     count = first.count + second.count
@@ -54,20 +55,20 @@ def merged_moments(first: Moments, second: Moments) -> Moments:
 
 
 def block_size(width: int) -> int:
-    """float32 values of the moments of so many components."""
+    """The number of float32 values in a block for `width` components."""
     return 2 + 4 * width
 
 
 def packed(moments: Moments) -> np.ndarray:
-    """A block <float32>[2 + 4 D]."""
+    """Encodes moments of D components as a block <float32>[2 + 4 D]."""
     halves = [_halves(np.array([moments.count])), _halves(moments.mean), _halves(moments.variance)]
     return np.concatenate(halves)
 
 
 def unpacked(block: np.ndarray) -> Moments:
-    """The inverse of `packed`."""
+    """Decodes a block <float32>[2 + 4 D]; the inverse of `packed`."""
     pairs = np.split(block.astype(np.float64), [2, 2 + (block.size - 2) // 2])
-    with np.errstate(invalid="ignore"):  # what an infinity leaves over is NaN
+    with np.errstate(invalid="ignore"):  # the second half of an infinity is NaN
         count, mean, variance = (pair.reshape(2, -1).sum(axis=0) for pair in pairs)
     return Moments(float(count[0]), mean, variance)
 
@@ -79,11 +80,11 @@ def _halves(values: np.ndarray) -> np.ndarray:
 
 
 class Statistics(NamedTuple):
-    """Where in a vector there are running statistics.
+    """The position of the running statistics in a vector.
 
     Attributes:
-        start: the first value of the first block.
-        widths: components of each block.
+        start: index of the first value of the first block.
+        widths: number of components of each block.
     """
 
     start: int
@@ -91,19 +92,19 @@ class Statistics(NamedTuple):
 
     @property
     def size(self) -> int:
-        """float32 values of all blocks."""
+        """The number of float32 values in all blocks."""
         return sum(map(block_size, self.widths))
 
     @property
     def stop(self) -> int:
-        """The value after the last block."""
+        """The index after the last value of the last block."""
         return self.start + self.size
 
     def within(self, start: int, stop: int) -> Statistics | None:
-        """Those of the slice [start, stop), counted from its start; None where it has none.
+        """Their position in the slice [start, stop), counted from its start; None if they are not in the slice.
 
         Raises:
-            UsageError: the slice has a part of them.
+            UsageError: the slice has only a part of the statistics.
         """
         if stop <= self.start or self.stop <= start:
             return None
@@ -115,11 +116,14 @@ class Statistics(NamedTuple):
         return Statistics(self.start - start, self.widths)
 
     def of(self, vector: np.ndarray) -> np.ndarray:
-        """Their part of a vector, as a view."""
+        """The statistics of a vector, as a view <float32>[size]."""
         return vector[self.start : self.stop]
 
     def merged(self, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """One <float32>[size] of several, in their order. Where one alone has counted anything, its own bits."""
+        """Merges several statistics, each <float32>[size], into one, in the order given.
+
+        A block that has samples in only one of them is copied from there bit for bit.
+        """
         blocks, start = [], 0
         for width in self.widths:
             stop = start + block_size(width)
@@ -135,20 +139,22 @@ class Statistics(NamedTuple):
         return np.concatenate(blocks)
 
     def advance(self, old: np.ndarray, gradients: Sequence[np.ndarray], out: np.ndarray) -> None:
-        """Those of `out` become those of `old` and what the gradients saw; the gradients are merged first, so that it
-        makes no difference whether somebody has merged them already."""
+        """Sets the statistics of `out` to those of the vector `old`, merged with those of the gradients.
+
+        The gradients are merged with each other first, so that the result is the same if they were merged before.
+        """
         seen = self.merged([self.of(gradient) for gradient in gradients])
         self.of(out)[:] = self.merged([self.of(old), seen])
 
 
 def statistics_in(tensors: Sequence[tuple[str, tuple[int, ...]]]) -> Statistics | None:
-    """The statistics of a network, whose last tensors they are; None where it has none.
+    """The position of a network's running statistics, which are its last tensors; None if it has none.
 
     Args:
-        tensors: name and shape of each, in the flat order.
+        tensors: name and shape of each tensor, in the order of the flat vector.
 
     Raises:
-        ValueError: other tensors come after them.
+        ValueError: other tensors come after the statistics.
     """
     of_blocks = [name.startswith(PREFIX) for name, _ in tensors]
     if not any(of_blocks):

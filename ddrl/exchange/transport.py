@@ -1,6 +1,7 @@
-"""What the protocol needs from whatever carries its messages, and how a role waits.
+"""The interface of a transport, which carries the messages of the exchange, and how a role waits between polls.
 
-`ddrl.exchange.mpi` is the real one; the tests have a fake one that walks through interleavings.
+`ddrl.exchange.mpi` has the transport of jobs, and `ddrl.exchange.local` that of a single process; the tests have a fake
+one, which goes through the possible orders of arrival.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import numpy as np
 from ddrl.exchange.messages import Kind, Message
 
 PR_SET_TIMERSLACK = 29  # <sys/prctl.h>
-SLEEP_SHARE = 1 / 8  # of the wait so far
-CROWDED = 8.0  # ranks for each core, from which on sleeps grow in proportion,
-MOST_PATIENCE = 4.0  # up to so many times: then sleeps are half of the wait
+SLEEP_SHARE = 1 / 8  # length of a sleep, as a share of the wait so far
+CROWDED = 8.0  # ranks per core above which sleeps grow in proportion
+MOST_PATIENCE = 4.0  # largest factor by which they grow: a sleep is then half of the wait so far
 
 
 @dataclasses.dataclass(frozen=True)
 class Blob:
-    """Bytes of any length about `topic`, from or to `peer`."""
+    """A message of any number of bytes about `topic`, to or from the process `peer`."""
 
     peer: int
     topic: int
@@ -42,13 +43,14 @@ class PeerLost:
 
 @dataclasses.dataclass(frozen=True)
 class Channel:
-    """A receive to keep posted.
+    """One kind of message from one process, for which a receive is always posted.
 
     Attributes:
-        peer: whom from.
-        kind: of the messages.
-        floats: float32 values of payload (0: the messages have none).
-        into: gives the array <float32>[floats] for the next payload; called when the last one was handled.
+        peer: process that sends.
+        kind: kind of the messages.
+        floats: most float32 values in a payload (0: the messages have no payload).
+        into: returns the array <float32>[floats] that takes the next payload; called once the previous one has been
+            handled. By default the transport has buffers of its own.
     """
 
     peer: int
@@ -61,51 +63,51 @@ Event = Message | Blob | PeerLost
 
 
 class Transport(Protocol):
-    """Point-to-point messages. Nothing blocks; whoever waits polls.
+    """Point-to-point messages between processes. No call blocks, except `flush`: a process that waits polls.
 
     Attributes:
-        rank: of this process.
-        remote: messages may come from other processes at any time; else only what this process does brings some.
+        rank: rank of this process.
+        remote: whether messages may come from other processes at any time; else they come only from this process.
     """
 
     rank: int
     remote: bool
 
     def open(self, channels: Iterable[Channel]) -> None:
-        """Keeps a receive posted for each channel. Blobs from every other process are received anyway."""
+        """Receives on these channels from now on. Blobs from every other process are received anyway."""
 
     def send(self, items: Iterable[Message | Blob]) -> None:
-        """Starts sending; payloads are borrowed until they are gone. What goes to dead peers is dropped."""
+        """Starts to send; payloads are borrowed until they are sent. Messages to dead peers are dropped."""
 
     def poll(self) -> list[Event]:
-        """What has arrived since the last call."""
+        """Returns what has arrived since the last call."""
 
     def pending(self) -> bool:
-        """Whether the next poll brings something for sure: what roles of this process have said to each other."""
+        """Whether the next poll is certain to return something, since roles of this process have sent it."""
 
     def flush(self, timeout: float) -> bool:
-        """Waits until everything is sent, at most `timeout` seconds; True if it is."""
+        """Waits until everything is sent, but at most `timeout` seconds; returns whether everything is sent."""
 
 
-IDLE_LEAST_SECONDS = 0.001  # of a sleep while nothing is due: short ones cost whoever computes beside it
+IDLE_LEAST_SECONDS = 0.001  # shortest sleep while nothing is due: shorter ones take time from threads that compute
 
 
 class Waiter:
     """Waits between polls: yields the core at first, then sleeps a fixed share of the time that it has waited.
 
-    Blocking MPI calls spin, which takes the core from whoever computes; so nobody blocks in MPI. A sleep that is a
-    share of the wait so far adds at most that share to any delay, and costs less and less. Where many ranks share each
+    Blocking MPI calls spin, which takes the core from threads that compute; so nothing blocks in MPI. A sleep that is a
+    share of the wait so far adds at most that share to any delay, and costs less and less. If many ranks share each
     core, those that wait take it from those that have work, so they sleep longer.
 
     Args:
         yield_seconds: how long to yield, after the last progress, while something is due. A sleep, however short,
-            costs 25 microseconds of processor time in a virtual machine, a yield two.
-        shortest_sleep: seconds.
-        longest_sleep: seconds, while something is due.
-        idle_sleep: seconds, while nothing is: a worker that computes, an evaluator between games. No such sleep is
-            shorter than IDLE_LEAST_SECONDS.
-        sleep: for a role that another thread may wake up.
-        ranks_per_core: of this job on this host (0: as few as one).
+            costs 25 microseconds of processor time in a virtual machine; a yield costs two.
+        shortest_sleep: shortest sleep in seconds while something is due.
+        longest_sleep: longest sleep in seconds while something is due.
+        idle_sleep: longest sleep in seconds while nothing is due, as in a worker that computes or an evaluator between
+            games. No such sleep is shorter than IDLE_LEAST_SECONDS.
+        sleep: function that sleeps, given for a role that another thread may wake up.
+        ranks_per_core: ranks of this job per core of this host (0: not known, and taken for few).
     """
 
     def __init__(
@@ -126,12 +128,12 @@ class Waiter:
         exact_sleep()
 
     def wait(self, progress: bool, due: bool, remote: bool = True) -> None:
-        """Call after each poll.
+        """Yields or sleeps; to be called after each poll.
 
         Args:
-            progress: it brought something.
-            due: an answer is expected soon.
-            remote: it may come from another process; else another thread of this one ends the sleep.
+            progress: whether the poll returned something; then this does not wait.
+            due: whether a message is expected soon.
+            remote: whether it may come from another process; else another thread of this process ends the sleep.
         """
         now = time.monotonic()
         if progress:
@@ -152,6 +154,6 @@ class Waiter:
 
 
 def exact_sleep() -> None:
-    """Lets this thread's sleeps end within a microsecond of what was asked; Linux adds 50 by default."""
+    """Lets this thread's sleeps end at most a microsecond late; by default Linux may add 50 microseconds."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)

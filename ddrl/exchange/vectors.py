@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-ALIGNMENT = 64  # bytes, of the memory that TensorFlow takes without a copy
+ALIGNMENT = 64  # bytes; TensorFlow takes memory with this alignment without a copy
 
 
 def empty_vector(size: int) -> np.ndarray:
-    """<float32>[size], not initialized, that begins at a multiple of ALIGNMENT."""
+    """Allocates a vector <float32>[size], not initialized, at an address that is a multiple of ALIGNMENT."""
     memory = np.empty(4 * size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + 4 * size].view(np.float32)
@@ -17,7 +17,7 @@ def empty_vector(size: int) -> np.ndarray:
 def lasting_memory(vector: np.ndarray) -> np.ndarray | None:
     """A writable view of a read-only vector from `empty_vector`, for a library that takes no read-only memory.
 
-    None for any other array. Nobody may write to the vector any more, not through this view either.
+    It is None for any other array. Nobody may write to the vector any more, not even through this view.
     """
     memory = vector.base
     if vector.flags.writeable or vector.ctypes.data % ALIGNMENT or not vector.flags.c_contiguous:

@@ -21,13 +21,14 @@ class EnvironmentExit(RuntimeError):
 def refuse_exits(end: Callable[[int], None] = os._exit) -> None:
     """From now on os._exit raises EnvironmentExit if the code that calls it was itself called by ddrl.
 
-    If it was not, as in a thread that such code has started, a line says so, and `end` ends the process with that
-    status. ddrl's own calls work as before, and so do those in processes that this one forks.
+    If that code was not called by ddrl, as in a thread that an environment has started, a line on stderr reports the
+    call, and `end` ends the process with its status. ddrl's own calls work as before, and so do those in processes that
+    this one forks.
     """
     leave, owner = os._exit, os.getpid()
 
     def exit_of_others(status: int) -> NoReturn:
-        callers = _modules(sys._getframe(1))  # noqa: SLF001  # the one way to see who calls
+        callers = _modules(sys._getframe(1))  # noqa: SLF001  # the only way to see the caller
         caller = next(callers)
         if os.getpid() != owner or caller.partition(".")[0] in OURS:
             leave(status)
@@ -41,8 +42,8 @@ def refuse_exits(end: Callable[[int], None] = os._exit) -> None:
 
 
 def _modules(frame: FrameType | None) -> Iterator[str]:
-    """Names of the modules of a frame, its caller and so on."""
+    """The names of the modules of a frame, of its caller, of that one's caller, and so on."""
     while frame is not None:
-        spec = frame.f_globals.get("__spec__")  # knows the name of a module that runs as __main__, too
+        spec = frame.f_globals.get("__spec__")  # it has the name of a module that runs as __main__, too
         yield str(getattr(spec, "name", "") or frame.f_globals.get("__name__", ""))
         frame = frame.f_back

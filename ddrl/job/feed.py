@@ -18,34 +18,34 @@ State = dict[str, np.ndarray]
 
 
 class Feed:
-    """Brings nothing, for a worker whose schedule makes its batches. The worker's role calls the methods."""
+    """A feed without batches, for a worker whose schedule makes them. The worker's role calls its methods."""
 
     def begin(self, state: State, agent_steps: int) -> None:
-        """The run begins, or resumes after `agent_steps`; `state` is the worker's saved state, arrays by name."""
+        """Begins, or resumes after `agent_steps`, with the worker's saved state, arrays by name."""
 
     def handle(self, event: Event) -> None:
         """Takes one message or blob, or the death of a process."""
 
     def advance(self) -> None:
-        """Does what is due by itself, once the run has begun."""
+        """Does the work that no message asks for; called after every poll, once the run has begun."""
 
     def due(self) -> bool:
-        """Whether a message may come at any moment that the trainer waits for."""
+        """Whether a message for which the trainer waits may come at any moment."""
         return False
 
     def waits(self) -> Wait | None:
-        """What the trainer waits for, if that is a batch."""
+        """The trainer's wait for a batch; None if it does not wait for one."""
         return None
 
     def updated(self, version: int) -> None:
-        """Parameters of this version have arrived."""
+        """Notes that parameters of this version have arrived."""
 
     def save(self, step: int, state: State, done: Callable[[State], None]) -> None:
-        """Calls `done` with the worker's state for a checkpoint: that of the schedule, `state`, and the feed's own."""
+        """Calls `done` with the worker's state for a checkpoint: the schedule's `state` joined with the feed's own."""
         done(state)
 
     def report(self, metrics: RankMetrics) -> None:
         """Adds the feed's own numbers to a report."""
 
     def halt(self) -> None:
-        """Learning is over, so no more batches are needed."""
+        """Notes that learning is over, so that no more batches are needed."""

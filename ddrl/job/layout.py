@@ -1,4 +1,4 @@
-"""Who is who in a job: its processes by role, and what every role is given."""
+"""The layout of a job, which has its processes by role, and the context that every role gets."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ddrl.config import TrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class JobLayout:
-    """Processes by role. A process is its MPI rank at the start.
+    """The processes of a job, by role. A process is named by its MPI rank at the start.
 
     Attributes:
         chief: process of the chief, which is worker 0's unless the chief is dedicated.
         workers: worker id -> process.
-        servers: process of each parameter server, by shard index; where every worker's process hosts a server of its
-            own, the one that this process turns to.
+        servers: process of each parameter server, by shard index; if every worker's process hosts a server, only the
+            process of the one that this process talks to.
         evaluator: process of the evaluator, or None.
         size: number of processes.
-        actors: process of each actor of Ape-X, by its index.
-        replay_shards: process of each replay shard of Ape-X, by its index.
-        hosts: node of each process; empty in a single process.
+        actors: process of each actor of Ape-X, by the actor's index.
+        replay_shards: process of each replay shard of Ape-X, by the shard's index.
+        hosts: node of each process; empty in a job of a single process.
     """
 
     chief: int
@@ -36,7 +36,7 @@ class JobLayout:
 
     @classmethod
     def from_assignments(cls, assignments: tuple[Assignment, ...]) -> JobLayout:
-        """The layout of a job whose ranks are assigned like this."""
+        """The layout of a job whose ranks have these assignments."""
         return cls(
             chief=next(a.rank for a in assignments if a.is_chief),
             workers={a.index: a.rank for a in assignments if a.role == "worker"},
@@ -50,11 +50,14 @@ class JobLayout:
 
     @classmethod
     def single_process(cls, evaluator: bool) -> JobLayout:
-        """One process that hosts a server and an evaluator beside its worker."""
+        """The layout of a job of one process, which hosts a server and perhaps an evaluator beside its worker."""
         return cls(chief=0, workers={0: 0}, servers=(1,), evaluator=2 if evaluator else None, size=1)
 
     def with_hosted_servers(self, process: int) -> JobLayout:
-        """As `process` sees it where every worker's process hosts its server: its own, or else the chief's."""
+        """This layout as `process` sees it if every worker's process hosts a server.
+
+        Its server is its own, if it is a worker's process; else it is the chief's.
+        """
         own = process if process in self.workers.values() else self.chief
         return dataclasses.replace(self, servers=(own,))
 
@@ -64,7 +67,7 @@ class JobLayout:
         return not set(self.servers).isdisjoint(self.workers.values())
 
     def name(self, process: int) -> str:
-        """What to call a process in a message: 'worker 2 (rank 3)'; with several nodes 'worker 2 (rank 3 on n2)'."""
+        """The name of a process in messages: 'worker 2 (rank 3)', or with several nodes 'worker 2 (rank 3 on n2)'."""
         worker = "the learner" if self.actors else "worker {}"
         names = [worker.format(w) for w, p in self.workers.items() if p == process]
         names += [f"parameter server {s}" for s, p in enumerate(self.servers) if p == process and not names]
@@ -79,10 +82,10 @@ class JobLayout:
 
 @dataclasses.dataclass(frozen=True)
 class JobContext:
-    """What every role is given: the configuration, the run directory and the layout.
+    """The context that every role gets: the configuration, the run directory and the layout.
 
     Attributes:
-        evaluates_only: the run has had its training, and lacks its final evaluation alone.
+        evaluates_only: whether training is done, and only the final evaluation is missing.
     """
 
     config: TrainConfig

@@ -1,4 +1,4 @@
-"""What the roles of a job say to each other besides the exchange, and the loop that every role runs in."""
+"""The messages between roles that are not of the exchange, and the loop in which every role runs."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.rundir import RESULT, STOP
 
-LAST_SECONDS = 300.0  # for the last checkpoint and the end, beyond the time of the last games
+LAST_SECONDS = 300.0  # time for the last checkpoint and the end of the job, beyond that of the last games
 
 
 class Topic(enum.IntEnum):
-    """What a blob is about."""
+    """The topic of a blob."""
 
-    SETUP = 1  # chief -> everyone: sizes, and a worker's saved state; the job begins
+    SETUP = 1  # chief -> servers and workers, learner -> replay shards and actors: sizes or saved state; begin
     REPORT = 2  # everyone -> chief: metrics since the last report (JSON)
     STATE = 3  # worker -> chief: its state at a checkpoint (arrays)
     EVALUATE = 4  # chief -> evaluator: play with this version (JSON)
     RESULT = 5  # evaluator -> chief: the scores (JSON)
     FAILED = 6  # everyone -> chief: this rank cannot go on, and why (JSON)
     END = 7  # chief -> everyone: the job is over
-    EVENT = 8  # everyone -> chief: something to be noted (JSON)
+    EVENT = 8  # everyone -> chief: an event for the metrics (JSON)
     SEGMENT = 9  # actor -> replay shard: transitions (see ddrl.apex.segment)
     SAVE = 10  # learner -> replay shard: save the replay (JSON)
     SAVED = 11  # replay shard -> learner: its manifest (arrays)
-    HALT = 12  # learner -> actors: learning is over, act no more
-    STATE_DUE = 13  # chief -> workers: asynchronous updates have a checkpoint, whose parts are named so (JSON)
+    HALT = 12  # learner -> actors and replay shards: learning is over, act no more
+    STATE_DUE = 13  # chief -> workers: send a state for the checkpoint of this version; asynchronous updates (JSON)
 
 
 class RoleLost(Exception):
-    """A process died without which the job cannot go on: the chief or a parameter server."""
+    """A process that the job cannot do without has died: the chief or a parameter server."""
 
 
 class Wait(NamedTuple):
-    """Something that is due.
+    """Something that a role waits for.
 
     Attributes:
-        what: such as 'gradients of step 12'; another text is another wait.
-        peers: processes that it is to come from; none where it is to come from this process itself.
+        what: a description, such as 'gradients of step 12'; a different text means a new wait.
+        peers: processes from which it has to come; empty if it has to come from this process itself.
         patience_seconds: it may take this long, however short --stall-seconds is.
-        essential: nobody can go on without it, not even where this process could leave by itself.
+        essential: whether no rank can go on without it, so that it does not help if this process alone leaves.
     """
 
     what: str
@@ -60,27 +60,28 @@ class Wait(NamedTuple):
 
 
 class Role(Protocol):
-    """One role of a process. It never blocks for long: everything that waits is polled."""
+    """One role of a process. Its methods never block for long: what a role waits for is polled."""
 
     finished: bool
 
     def handle(self, event: Event) -> None:
-        """Takes one message, blob or death."""
+        """Takes one message or blob, or the death of a process."""
 
     def advance(self) -> None:
-        """Does what is due by itself; called after every poll."""
+        """Does the work that no message asks for; called after every poll."""
 
     def due(self) -> bool:
-        """Whether a message may come that others wait for the answer to, so that this role must not sleep long."""
+        """Whether the process must poll often, because a message that matters to this role may come at any moment."""
 
     def waits(self) -> Wait | None:
-        """What is due to this role, or None. The watchdog asks twice a second."""
+        """What this role waits for, or None. The watchdog asks twice a second."""
 
 
 class StopSignal:
-    """SIGTERM, SIGINT or SIGUSR1 to any rank asks the whole job to checkpoint and end, through the file `stop`.
+    """Handles SIGTERM, SIGINT and SIGUSR1: on any rank, they ask the whole job to checkpoint and end.
 
-    A job that has its result is ending, and whoever ends it sends SIGTERM: that asks for nothing.
+    The request is the file `stop` in the run directory. Signals are ignored once a job has its result: it is ending
+    anyway, and SIGTERM then comes from what ends its ranks, such as mpirun.
     """
 
     def __init__(self, run_dir: Path):
@@ -89,7 +90,7 @@ class StopSignal:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        with contextlib.suppress(OSError):  # a file system that is lost is for the chief to tell of
+        with contextlib.suppress(OSError):  # if the file system is lost, the chief reports it
             if not self._result.exists():
                 self._path.touch()
 
@@ -97,7 +98,7 @@ class StopSignal:
 def run_roles(
     roles: list[Role], transport: Transport, waiter: Waiter, note: Callable[[list[Role]], None] = lambda roles: None
 ) -> None:
-    """Runs the roles of this process until all of them are finished; `note` is told of every round."""
+    """Runs the roles of this process until all of them are finished; calls `note` with them in every round."""
     while not all(role.finished for role in roles):
         events = transport.poll()
         for event in events:
@@ -111,7 +112,7 @@ def run_roles(
 
 
 def waiter_with_alarm(ranks_per_core: float = 0.0) -> tuple[Waiter, Callable[[], None]]:
-    """A waiter whose sleep another thread can end by calling the second value."""
+    """Makes a waiter, and a function with which another thread can end the waiter's sleep."""
     alarm = threading.Event()
 
     def sleep(seconds: float) -> None:
@@ -127,7 +128,7 @@ def json_blob(peer: int, topic: Topic, content: Any) -> Blob:
 
 
 def failure_of(error: BaseException) -> dict[str, str]:
-    """What FAILED says of an exception that is being handled: its traceback, and the error in one line."""
+    """The content of FAILED for an exception that is being handled: its traceback, and the error in one line."""
     return {"text": traceback.format_exc(), "line": in_one_line(error)}
 
 
@@ -138,12 +139,12 @@ def essential_lost(event: Event, layout: JobLayout) -> None:
 
 
 def first_word(context: JobContext) -> Wait:
-    """The wait for SETUP: the chief may still be loading TensorFlow."""
+    """The wait for SETUP, which may take long, since the chief may still be loading TensorFlow."""
     return Wait("the chief's first word", (context.layout.chief,), context.config.run.start_seconds)
 
 
 def end_of_job(context: JobContext) -> Wait:
-    """The wait for END after the last update: the last evaluation takes its time."""
+    """The wait for END after the last update, which may take as long as the final evaluation."""
     trained_seconds = 60.0 * context.config.run.minutes or math.inf
     patience = LAST_SECONDS + context.config.evaluation.longest_final_seconds(trained_seconds)
     return Wait("the end of the job", (context.layout.chief,), patience)

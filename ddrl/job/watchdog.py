@@ -1,9 +1,9 @@
-"""No rank waits for ever: when what is due does not come, the job says who waits for what, and ends.
+"""The watchdog, which ends a job that makes no progress, with a message that says which rank waits for what.
 
     role loop --note: what each role waits for--> Watchdog thread --after stall_seconds--> RUN/stalled
     every rank's thread sees RUN/stalled, and writes RUN/stacks-RANK.txt; the first one composes the message
 
-The first line of a stacks file is a Report as JSON. A rank that writes none does not answer.
+The first line of a stacks file is a Report as JSON. A rank that writes no such file does not answer.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Role, Wait
 from ddrl.rundir import RESULT, STALLED, write_json
 
-LOOK_SECONDS = 0.5
-LOOP_SECONDS = 60.0  # a round of the role loop: an evaluator compiles in it
-ABSENT_SECONDS = 5.0  # this thread did not run for so long: the process was stopped, and its own clock says nothing
-ANSWER_SECONDS = 4.0  # for the other ranks to write their stacks
-FILES_SECONDS = 20.0  # after which a file system that does not answer is given up
-LEAVE_SECONDS = 30.0  # for all ranks to meet at the end
+LOOK_SECONDS = 0.5  # between two checks
+LOOP_SECONDS = 60.0  # patience with one round of the role loop, in which an evaluator compiles
+ABSENT_SECONDS = 5.0  # if this thread has not run for so long, the process was stopped, and that time does not count
+ANSWER_SECONDS = 4.0  # time for the other ranks to write their stacks
+FILES_SECONDS = 20.0  # how long to wait for a file system that does not answer
+LEAVE_SECONDS = 30.0  # time for all ranks to meet at the end
 
 
 class Report(NamedTuple):
-    """What a rank says of itself when the job stands still.
+    """What a rank reports about itself when the job stands still.
 
     Attributes:
-        rank, name: of the rank, such as 'worker 1 (rank 1)'.
-        waits: for what; empty when it waits for nothing.
-        peers: ranks that it waits for; none when it waits for itself.
-        seconds: for how long.
+        rank: the rank.
+        name: its name, such as 'worker 1 (rank 1)'.
+        waits: what it waits for; empty if it waits for nothing.
+        peers: the ranks that it waits for; empty if it waits for itself.
+        seconds: how long it has waited.
     """
 
     rank: int
@@ -50,7 +51,13 @@ class Report(NamedTuple):
 
 
 class Waits:
-    """Since when this rank has been waiting for what. Pure bookkeeping; times are time.monotonic()."""
+    """Keeps account of what this rank waits for, and since when. All times are time.monotonic().
+
+    Args:
+        limit: seconds after which a wait is too long, unless it has more patience of its own.
+        start: the same for the rank's own start.
+        now: the time now.
+    """
 
     def __init__(self, limit: float, start: float, now: float):
         self._limit = limit
@@ -59,22 +66,26 @@ class Waits:
         self._noted = self._looked = now
 
     def note(self, waits: Iterable[Wait], now: float) -> None:
-        """What the roles wait for now; whatever is not among it any more has come."""
+        """Takes what the roles wait for now; a wait that is no longer among them is over."""
         self._since = {wait: self._since.get(wait, now) for wait in waits}
         self._loop = Wait("its own loop", (), LOOP_SECONDS)
         self._noted = now
 
     def working(self, now: float) -> None:
-        """The loop is in a round that takes long, and does not hang; what it waits for cannot come meanwhile."""
+        """Notes that the loop is in a long round and does not hang. Waits do not age in it, as nothing can arrive."""
         spent = now - self._noted
         self._since = {wait: since + spent for wait, since in self._since.items()}
         self._noted = now
 
     def longest(self, now: float) -> tuple[Wait, float, float]:
-        """The wait that is nearest to the end of its patience, its seconds, and how far it is beyond.
+        """The wait that is nearest to the end of its patience, or furthest beyond.
 
-        Waits age as long as the loop tells of them: what a loop that hangs was waiting for may have come since. Call it
-        regularly: the time of a process that was stopped does not count.
+        A wait ages only up to the loop's last note of it, since what a hanging loop was waiting for may have come
+        meanwhile. This has to be called regularly: a long pause between two calls is taken for a process that was
+        stopped, and does not count.
+
+        Returns:
+            the wait, its age in seconds, and by how many seconds that is more than its patience.
         """
         absent = now - self._looked
         self._looked = now
@@ -90,7 +101,8 @@ class Waits:
 def culprit(reports: Sequence[Report]) -> tuple[int, bool]:
     """The rank that holds the others up, and whether it is silent.
 
-    It is one that is waited for and says nothing; else one that waits for itself; else one that waits for nobody.
+    It is a rank that others wait for and that has sent no report; else one that waits for itself; else one that others
+    wait for and that waits for nothing; else any that others wait for.
     """
     by_rank = {report.rank: report for report in reports}
     waited = sorted({peer for report in reports for peer in report.peers})
@@ -103,7 +115,7 @@ def culprit(reports: Sequence[Report]) -> tuple[int, bool]:
 
 
 def explain(reports: Sequence[Report], name: Callable[[int], str]) -> str:
-    """The one message about a job that stands still: who is to blame, and who waits for it."""
+    """The message about a job that stands still: which rank holds it up, and which rank waits for that one."""
     rank, silent = culprit(reports)
     waiting = [report for report in reports if rank in report.peers]
     witness = min(waiting, key=lambda report: (len(report.peers), report.rank), default=None)
@@ -121,15 +133,16 @@ def _what(report: Report, name: Callable[[int], str]) -> str:
 
 
 class Watchdog:
-    """The thread of a rank that sees the job stand still. Only the role loop calls `note`, `working` and
-    `leaving`.
+    """A thread of each rank that notices when the job stands still.
 
-    It touches no file itself, as a file system that is lost may not answer: a second thread listens for the others.
+    Only the role loop calls `note`, `working` and `leaving`. The thread accesses no file itself, because a lost file
+    system may not answer: a second thread watches for RUN/stalled.
 
     Args:
-        rank: of this process.
-        end: ends every rank of the job with an exit status; called in this thread.
-        go: ends this process alone, where the others can do without it, unless it waits for what they need, too.
+        rank: rank of this process.
+        end: ends every rank of the job with an exit status; called in the watchdog's thread.
+        go: ends only this process, if the job can do without it; None if it cannot. It is not called for an essential
+            wait, which the others cannot do without, either.
     """
 
     def __init__(
@@ -145,14 +158,14 @@ class Watchdog:
         self._stale, self._called = self._request(), False
 
     def start(self) -> None:
-        """Starts the thread, which ends with the process."""
+        """Starts the threads, which end with the process."""
         self._stacks(self.rank).unlink(missing_ok=True)
         if self._limit:
             threading.Thread(target=self._run, name="watchdog", daemon=True).start()
             threading.Thread(target=self._listen, name="watchdog's files", daemon=True).start()
 
     def note(self, roles: Iterable[Role]) -> None:
-        """The role loop is alive; call it in each round."""
+        """Notes that the role loop is alive, and what its roles wait for; to be called in each round."""
         now = time.monotonic()
         if now < self._next_note:
             return
@@ -162,16 +175,16 @@ class Watchdog:
             self._waits.note(waits, now)
 
     def working(self) -> None:
-        """The role loop is alive, in a round that takes long; call it again and again."""
+        """Notes that the role loop is alive in a long round; to be called repeatedly during it."""
         with self._lock:
             self._waits.working(time.monotonic())
 
     def leaving(self) -> None:
-        """This rank is done; all that it waits for is that the others are, too."""
+        """Notes that this rank is done, and only waits for the others to be done, too."""
         self._leaving_since = time.monotonic()
 
     def left(self) -> None:
-        """All ranks have met at the end: nothing is waited for any more."""
+        """Notes that all ranks have met at the end, so that this rank waits for nothing any more."""
         self._leaving_since = math.inf
 
     def _run(self) -> None:
@@ -191,16 +204,16 @@ class Watchdog:
                 self._stalled(wait, seconds)
 
     def _listen(self) -> None:
-        """Whether another rank asks for stacks."""
+        """Waits until a rank asks for stacks, and notes that; runs in the second thread."""
         while self._request() in (None, self._stale):
             time.sleep(LOOK_SECONDS)
         self._called = True
 
     def _stalled(self, wait: Wait, seconds: float) -> None:
-        """Writes this rank's stacks; the first one writes the message, and ends the job."""
+        """Writes this rank's stacks, and ends the job. The first rank to do so also writes the message."""
         report = Report(self.rank, self.name, wait.what, wait.peers, seconds)
         if seconds < max(self._limit, wait.patience_seconds) / 2:
-            report = report._replace(waits="", peers=())  # it works, and another rank stands still
+            report = report._replace(waits="", peers=())  # this rank works, and another one stands still
         files = threading.Thread(target=self._report, args=(report,), daemon=True)
         files.start()
         files.join(timeout=FILES_SECONDS)
@@ -212,7 +225,7 @@ class Watchdog:
         self._end(1)
 
     def _withdraw(self, go: Callable[[], object], wait: Wait, seconds: float) -> None:
-        """Leaves the job, which goes on without this rank."""
+        """Writes this rank's stacks, and leaves the job, which continues without this rank."""
         report = Report(self.rank, self.name, wait.what, wait.peers, seconds)
         files = threading.Thread(target=self._write_stacks, args=(report,), daemon=True)
         files.start()
@@ -233,7 +246,7 @@ class Watchdog:
     def _report(self, report: Report) -> None:
         first = self._claim()
         self._write_stacks(report)
-        time.sleep(ANSWER_SECONDS if first else 2 * ANSWER_SECONDS)  # the first one ends all
+        time.sleep(ANSWER_SECONDS if first else 2 * ANSWER_SECONDS)  # the first rank has to end the job
         if first:
             self._say([*read_reports(self.context.run_dir, self.context.layout.size)] or [report])
 
@@ -248,7 +261,7 @@ class Watchdog:
         print(f"ddrl: {message}", file=sys.stderr, flush=True)
 
     def _claim(self) -> bool:
-        """Asks all ranks for their stacks, unless another one has asked already."""
+        """Asks all ranks for their stacks; returns False if another rank has asked already."""
         try:
             os.close(os.open(self.context.run_dir / STALLED, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         except OSError:
@@ -256,7 +269,10 @@ class Watchdog:
         return True
 
     def _request(self) -> tuple[int, int] | None:
-        """Which request for stacks is there; one that was there at the start is none of this job's."""
+        """Identifies the request for stacks, the file RUN/stalled, if there is one.
+
+        So a request that was there at the start, which is not of this job, can be told from a new one.
+        """
         try:
             stat = (self.context.run_dir / STALLED).stat()
         except OSError:
@@ -268,7 +284,7 @@ class Watchdog:
 
 
 def read_reports(run_dir: Path, ranks: int) -> Iterable[Report]:
-    """The reports of all ranks that wrote one. Those that a job of more ranks has left are of nobody in this one."""
+    """The reports of all ranks that wrote one, without those that an earlier job of more ranks has left there."""
     for path in sorted(run_dir.glob("stacks-*.txt")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             content = json.loads(path.read_text().partition("\n")[0])

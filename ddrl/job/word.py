@@ -1,8 +1,8 @@
 """The chief's sign of life, a WORD once a second, in jobs with asynchronous updates.
 
-There, workers and servers can train without the chief. If it hung, none of them would notice, though the run would have
-no more checkpoints and metrics, and would not end when asked to. So they wait for its WORD, and the watchdog ends a job
-in which it does not come.
+In such a job, workers and servers can train without the chief. They would not notice if it hung, though the run would
+have no more checkpoints and metrics, and would not end when asked to. So they wait for its WORD, and the watchdog ends
+a job in which it does not come.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORD_SECONDS = 1.0  # between two words
 
 
 class WordRole:
-    """Runs beside the other roles of a process: sends the WORD in the chief's, and waits for it in the others."""
+    """A role beside the others of a process: in the chief's process, it sends the WORD; elsewhere, it waits for it."""
 
     def __init__(self, context: JobContext, transport: Transport):
         layout = context.layout

@@ -1,5 +1,5 @@
-"""Which rank has which role, with how many threads, on which device, and whether it fits.
+"""Placement: which role, threads and GPU each rank gets, whether the run fits the machine, and how a rank starts.
 
-Read `ranks` first, which has the pure functions of `cluster.roles` place the ranks of a configuration. `ranks` and
+Read `ranks` first, which places the ranks of a configuration with the pure functions of `cluster.roles`. `ranks` and
 `resources` must load without TensorFlow and MPI, since they are needed before any rank starts.
 """

@@ -14,12 +14,12 @@ from ddrl.errors import UsageError
 
 
 class Threads(NamedTuple):
-    """Threads of a rank that computes.
+    """The threads of a rank that computes.
 
     Attributes:
-        intra_op: of one TensorFlow operation.
-        inter_op: TensorFlow operations at once.
-        simulator: emulator threads per group.
+        intra_op: threads of one TensorFlow operation.
+        inter_op: TensorFlow operations that run at once.
+        simulator: emulator threads per group of simulators.
     """
 
     intra_op: int
@@ -28,10 +28,10 @@ class Threads(NamedTuple):
 
 
 def sizes_of(config: TrainConfig) -> Sizes:
-    """How many ranks of each role the settings need.
+    """The number of ranks of each role that the settings need.
 
     Raises:
-        ValueError: they make no job.
+        ValueError: these numbers do not make a job.
     """
     exchange, apex = config.exchange, config.apex
     return Sizes(
@@ -45,10 +45,15 @@ def sizes_of(config: TrainConfig) -> Sizes:
 
 
 def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment, ...]:
-    """One Assignment per rank.
+    """The assignment of each rank.
+
+    Args:
+        config: settings of the run.
+        seats: where each rank is, by rank.
 
     Raises:
-        UsageError: the job has another number of ranks than the settings need, or wishes contradict them.
+        UsageError: the job has another number of ranks than the settings need, roles that ranks ask for (DDRL_ROLE)
+            contradict the settings, or workers that share memory are on several hosts.
     """
     exchange = config.exchange
     try:
@@ -65,14 +70,14 @@ def place_ranks(config: TrainConfig, seats: Sequence[Seat]) -> tuple[Assignment,
 
 
 def threads_for(config: TrainConfig, cores: int) -> Threads:
-    """How a rank uses its cores.
+    """The threads with which a rank uses its cores.
 
-    With one core everything has one thread, and a policy query waits for a gradient, which others wait for.
-    With more, acting and learning go on at once and have half of the cores each; learning costs about as much
-    as acting. The synchronized schedule keeps TensorFlow at one thread whatever the node, since its results are
-    promised to the bit; there, emulators have all cores, because nothing else runs meanwhile. Learning from rollouts
-    has all cores, in two operations at once: 256 samples of the Nature network take 26 ms on two cores, 42 on one, and
-    29 as two halves in two threads.
+    With one core, everything has one thread, and a policy query waits for a gradient, since other ranks wait for
+    gradients. With more, acting and learning run at once and have half of the cores each, because learning costs about
+    as much as acting. The synchronized schedule keeps TensorFlow at one thread on any node, since its results are
+    promised bit for bit; its emulators have all cores, because nothing else runs meanwhile. Learning from rollouts has
+    all cores, with two operations at once: a gradient of 256 samples of the Nature network takes 26 ms on two cores,
+    42 ms on one, and 29 ms as two halves in two threads.
     """
     sampling = config.sampling
     if not isinstance(config.algorithm.learns_from, FromDataPoints):
@@ -89,17 +94,17 @@ def _simulator_threads(config: TrainConfig, cores: int) -> int:
 
 
 def groups_of(config: TrainConfig) -> int:
-    """Groups of simulators that a worker has: data-points of the synchronized schedule come from one of all."""
+    """The number of groups of a worker's simulators; the synchronized schedule of data-points has them all in one."""
     one = isinstance(config.algorithm.learns_from, FromDataPoints) and config.sampling.schedule == "synchronized"
     return 1 if one else config.sampling.groups
 
 
 def with_threads(config: TrainConfig, threads: Threads) -> TrainConfig:
-    """The settings of one rank, with its emulator threads."""
+    """The settings with the emulator threads of one rank."""
     sampling = dataclasses.replace(config.sampling, simulator_threads=threads.simulator)
     return dataclasses.replace(config, sampling=sampling)
 
 
 def expose_gpu(gpu: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Lets this process see one GPU, or none; call it before TensorFlow is imported."""
+    """Lets this process see one GPU, or none; to be called before TensorFlow is imported."""
     environ["CUDA_VISIBLE_DEVICES"] = gpu or "-1"

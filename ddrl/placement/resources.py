@@ -1,4 +1,4 @@
-"""Does a local run fit this machine? Cores, free memory, and the shards of the parameter vector."""
+"""The resources of this machine, and checks that a local run fits its cores and its free memory."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
 
-# Resident sizes: TensorFlow, emulators and queue; a server has a slice and its slots, without TensorFlow.
-HEAVY_RANK_BYTES = 1.0e9
-SERVER_BYTES = 0.2e9
-RANKS_PER_CORE = 4
-ACTORS_PER_CORE = 16  # nobody waits for the slowest, and a slow simulator leaves its core to others
+HEAVY_RANK_BYTES = 1.0e9  # resident memory of a rank with TensorFlow, emulators and a queue
+SERVER_BYTES = 0.2e9  # resident memory of a server without its vectors; it has no TensorFlow
+RANKS_PER_CORE = 4  # most ranks that compute for each core
+ACTORS_PER_CORE = 16  # the same with Ape-X: no rank waits for the slowest actor, and slow simulators leave cores free
 CPUINFO = Path("/proc/cpuinfo")
 CONTROL_GROUPS, OWN_CONTROL_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})  # of x86 processors, as Linux names them
+BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})  # names of these features of x86 processors in Linux
 
 
 def this_machine() -> Machine:
-    """Cores that this process may use, free memory, limited by the control groups that it is in, and bfloat16."""
+    """The cores and the free memory that this process may use, and whether bfloat16 is computed or emulated.
+
+    The memory is limited by the control groups in which the process is.
+    """
     bfloat16 = processor_computes_bfloat16() or bool(visible_gpus(os.environ))
     return Machine(len(usable_cores()), available_memory(), bfloat16)
 
 
 def processor_computes_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether it has instructions for it that TensorFlow uses; no where the system does not say."""
+    """Whether the processor has instructions for bfloat16 that TensorFlow uses; False if the system does not say."""
     return not BFLOAT16_FLAGS.isdisjoint(of_processor("flags", cpuinfo).split())
 
 
 @functools.cache  # the file of a machine with many cores takes long to read
 def of_processor(field: str, cpuinfo: Path = CPUINFO) -> str:
-    """What Linux says of the first processor in that field; nothing where the system does not say."""
+    """The value of a field of /proc/cpuinfo for the first processor; an empty string if the system does not say."""
     try:
         with cpuinfo.open() as lines:
             return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
@@ -43,7 +45,7 @@ def of_processor(field: str, cpuinfo: Path = CPUINFO) -> str:
 
 
 def available_memory() -> int:
-    """Bytes that can be had without swapping; 2^62 where the system does not say."""
+    """The bytes that this process can allocate without swapping; 2^62 if the system does not say."""
     free = 1 << 62
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -55,14 +57,19 @@ def available_memory() -> int:
 
 
 def _control_group_memory(root: Path = CONTROL_GROUPS, own: Path = OWN_CONTROL_GROUP) -> int:
-    """The least that the control group of this process and those around it leave: the limit of a group holds for all
-    that are inside."""
+    """The bytes that the control group of this process and all its ancestors still allow.
+
+    A group's limit holds for all groups inside it.
+    """
     return min(map(_left_in, _control_groups(root, own)))
 
 
 def _control_groups(root: Path, own: Path) -> list[Path]:
-    """The control group of this process, of version 2, and those around it up to the root; the root alone where the
-    system does not say, or where the process is outside of what a container shows it."""
+    """The control group (version 2) of this process and its ancestors up to the root.
+
+    It is the root alone if the system does not say, or if the process' group is outside of those that its container
+    shows.
+    """
     try:
         lines = own.read_text().splitlines()
     except (OSError, ValueError):
@@ -74,7 +81,7 @@ def _control_groups(root: Path, own: Path) -> list[Path]:
 
 
 def _left_in(group: Path) -> int:
-    """Bytes that a control group may still take; 2^62 where it has no limit, or is not there."""
+    """The bytes that a control group may still allocate; 2^62 if it has no limit or does not exist."""
     try:
         limit = (group / "memory.max").read_text().strip()
         used = max(0, int((group / "memory.current").read_text()) - _cached_files(group))
@@ -84,8 +91,10 @@ def _left_in(group: Path) -> int:
 
 
 def _cached_files(group: Path) -> int:
-    """Bytes of files that a control group counts as used and gives back when others are needed, as those in
-    MemAvailable; 0 where it does not say."""
+    """The bytes of cached files in a control group; 0 if the system does not say.
+
+    The group counts them as used, but gives them back when memory is needed; MemAvailable has such files, too.
+    """
     try:
         counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         return int(counts["active_file"]) + int(counts["inactive_file"])
@@ -94,17 +103,17 @@ def _cached_files(group: Path) -> int:
 
 
 def heavy_ranks(config: TrainConfig) -> int:
-    """Ranks that run TensorFlow and emulators: workers, actors and evaluator (a dedicated chief coordinates)."""
+    """The number of ranks that run TensorFlow and emulators: workers, actors and evaluator, but no dedicated chief."""
     return config.exchange.workers + config.apex.actors + (config.evaluation.evaluator and not config.single_process)
 
 
 def rank_bytes(config: TrainConfig, computes: bool, shard: int) -> float:
-    """Memory that a rank needs, in bytes, roughly.
+    """A rough estimate of the memory that a rank needs, in bytes.
 
     Args:
-        config: of the run.
-        computes: it runs TensorFlow and emulators.
-        shard: parameters that it serves.
+        config: settings of the run.
+        computes: whether the rank runs TensorFlow and emulators.
+        shard: number of parameters that it serves.
     """
     if computes:
         return HEAVY_RANK_BYTES
@@ -113,10 +122,10 @@ def rank_bytes(config: TrainConfig, computes: bool, shard: int) -> float:
 
 
 def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
-    """Warnings for a local run that fits only just.
+    """Checks that a local run fits the machine; returns warnings if it will be slow there.
 
     Raises:
-        UsageError: when its ranks do not fit the memory, or crowd the cores.
+        UsageError: its ranks need more memory than is free, or are too many for the cores.
     """
     heavy = heavy_ranks(config)
     light = config.ranks - heavy
@@ -143,18 +152,18 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
 
 
 def emulation_warnings(config: TrainConfig, machine: Machine) -> list[str]:
-    """Of a run whose networks compute in a type that the machine emulates."""
+    """A warning if the networks of a run compute in a type that the machine emulates; else an empty list."""
     network = config.network
-    if network.compute_dtype == "float32" or machine.bfloat16 or network.network == "mlp":  # which is float32 always
+    if network.compute_dtype == "float32" or machine.bfloat16 or network.network == "mlp":  # an mlp is always float32
         return []
     return ["--compute-dtype bfloat16: the processor here emulates it, which is several times slower; use float32"]
 
 
 def check_shards(parameters: int, servers: int) -> None:
-    """A server without a parameter would have nothing to say, and the step would wait for it.
+    """Checks that every server has a parameter: steps would wait forever for a server without any.
 
     Raises:
-        UsageError: when there are more servers than parameters.
+        UsageError: there are more servers than parameters.
     """
     if servers > parameters:
         raise UsageError(

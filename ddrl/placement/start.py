@@ -1,8 +1,8 @@
 """The start of a rank, before MPI: notes that tell how far each rank has come, and a limit on its wait for the others.
 
-MPI_Init waits for all ranks without end, and holds the interpreter's lock meanwhile: only a thread that does not need
-it (faulthandler's) can end the wait. This module and `cluster.job` need the standard library only, so that they can run
-before anything that may fail.
+MPI_Init waits for all ranks without a limit, and holds Python's global interpreter lock meanwhile: only a thread that
+does not need this lock, such as that of faulthandler, can end the wait. This module and `cluster.job` need only the
+standard library, so that they can run before anything that may fail.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from typing import NamedTuple
 
 from cluster.job import detect_job
 
-MARGIN_SECONDS = 30.0  # the launcher gives up this much before the ranks, since it can name those that are missing
+MARGIN_SECONDS = 30.0  # the launcher gives up so long before the ranks do, since it can name those that are missing
 RANKS = "ranks"
 
 
 BEGUN, AT_MPI, IN_JOB = 0, 1, 2
-"""How far a rank has come: Python runs; it waits in MPI for the others; MPI knows all of them, and who dies."""
+"""Stages of a rank's start: Python runs; the rank is at MPI, where it waits for the others; it is in the job, in which
+MPI knows all ranks, and which of them die."""
 
 
 class Note(NamedTuple):
-    """Which process a rank is, how far it has come, and what it is called once it is in the job.
+    """A note about a rank: its host and process, how far its start has come, and its name once it has a role.
 
-    `job.sh` finds the names of ranks by their hosts, in the text of these files.
+    `job.sh` searches the text of these files for hosts, to find the names of ranks.
     """
 
     host: str
@@ -40,13 +41,13 @@ class Note(NamedTuple):
 
 
 def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int, name: str = "") -> None:
-    """Writes RUN/ranks/RANK, a Note, except in a job of one process. What cannot be written is left out silently.
+    """Writes RUN/ranks/RANK, a Note, except in a job of one process. An error in writing is ignored.
 
     Args:
-        run_dir: if it does not exist, no note is written.
-        environ: variables of this rank.
-        stage: how far it has come.
-        name: such as 'worker 1 (rank 2)'; empty while the rank has no role yet.
+        run_dir: the run directory; if it does not exist, no note is written.
+        environ: environment variables of this rank.
+        stage: how far the rank's start has come.
+        name: name of the rank, such as 'worker 1 (rank 2)'; empty while it has no role yet.
     """
     job = detect_job(environ)
     if job is None:
@@ -58,7 +59,7 @@ def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int, name: str 
 
 
 def notes(run_dir: Path) -> dict[int, Note]:
-    """The notes of the ranks that have begun, by rank."""
+    """The notes of all ranks that have written one, by rank."""
     by_rank = {}
     for path in _paths(run_dir):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -80,19 +81,22 @@ def _paths(run_dir: Path) -> list[Path]:
 
 
 def missing(run_dir: Path, ranks: int) -> list[int]:
-    """Ranks that have not come as far as MPI; none if all have, and one hangs there."""
+    """The ranks that have not reached MPI; the list is empty if all have reached it, even if one hangs there."""
     return sorted(set(range(ranks)) - {rank for rank, note in notes(run_dir).items() if note.stage >= AT_MPI})
 
 
 def gone(run_dir: Path, living: Collection[int]) -> dict[int, Note]:
-    """Ranks that began on this host and are none of its living processes any more; none where there is no /proc."""
+    """The ranks that began on this host and are not among its `living` processes any more; none without /proc."""
     here = socket.gethostname() if os.path.exists("/proc/self/stat") else None
     return {rank: note for rank, note in sorted(notes(run_dir).items()) if note.host == here and note.pid not in living}
 
 
 @contextlib.contextmanager
 def bounded_start(seconds: float) -> Iterator[None]:
-    """For the import of mpi4py.MPI: a rank that waits longer in it writes its stacks to standard error, and exits."""
+    """A context in which a rank may wait for the others, as in the import of mpi4py.MPI, but no longer than `seconds`.
+
+    After that time it writes its stacks to standard error, and exits.
+    """
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         yield

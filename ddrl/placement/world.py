@@ -1,4 +1,4 @@
-"""MPI's communicator of all ranks, given out only when all of them are ready for messages."""
+"""Provides MPI's communicator of all ranks, once all of them are ready for messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SETTLING_SECONDS = 0.25
 
 @functools.cache
 def settled_world() -> Any:
-    """MPI.COMM_WORLD, after a short pause in a job of several ranks; initializes MPI.
+    """Initializes MPI, and returns MPI.COMM_WORLD, after a short pause in a job of several ranks.
 
-    A rank of Open MPI 5 that gets a message while it is still in MPI_Init dies of a segmentation fault: its last step
-    there is to wait for the others, and only then is it ready for messages (Open MPI's pull request 13559). So the
-    rank that leaves MPI_Init first must not send a message at once.
+    In Open MPI 5, a rank that gets a message while it is still in MPI_Init dies of a segmentation fault: the last thing
+    that MPI_Init does is to wait for the other ranks, and a rank is ready for messages only after that (Open MPI's pull
+    request 13559). So the rank that leaves MPI_Init first must not send a message at once.
 
     Returns:
-        An mpi4py.MPI.Intracomm; it is imported here, as that is what initializes MPI.
+        an mpi4py.MPI.Intracomm; mpi4py.MPI is imported in this function, because its import initializes MPI.
 
     Raises:
         ImportError, RuntimeError: MPI cannot be loaded.

@@ -1,4 +1,4 @@
-"""What an environment gives may be NaN or infinite: such steps are kept out of what a replay draws."""
+"""Keeps steps with NaN or infinite numbers, which an environment may give, out of what a replay draws."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finite(NamedTuple):
 
 
 def finite_part(unroll: Unroll) -> Finite | None:
-    """What may go into a replay of an unroll [T, B]; None where all of it may, as it is.
+    """The part of an unroll [T, B] that may go into a replay; None if all of it may, as it is.
 
     A step is left out where its observation, the next one, its action or its reward is not finite. What came before
     it then ends there as a truncated episode, with the last finite observation.
@@ -44,7 +44,7 @@ def finite_part(unroll: Unroll) -> Finite | None:
 
 
 def not_finite(array: np.ndarray) -> np.ndarray:
-    """<bool>[T, B]: whether something in the other axes is NaN or infinite."""
+    """Which elements [T, B] of an array [T, B, ...] hold a number that is NaN or infinite: <bool>[T, B]."""
     wrong = np.zeros(array.shape[:2], bool)
     for part in float_parts(array):
         wrong |= ~np.isfinite(part).reshape(*part.shape[:2], -1).all(axis=-1)

@@ -1,4 +1,4 @@
-"""The last steps of several simulators, each frame stored once, stacks and n-step windows rebuilt on reading."""
+"""The last steps of several simulators. Each frame is stored once; reading rebuilds stacks and n-step windows."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class History:
     Rows are numbered from 0 on and never renumbered. Row `head` is open: it holds the observation that the last step
     led to, and its action comes with the next unroll. The rows before it are complete.
 
-    An observation is a stack of frames, oldest first along the first axis; each is the one before moved on by one
-    frame, and frames from before the episode are zero.
+    An observation is a stack of frames, oldest first along the first axis. Each observation is the previous one shifted
+    by one frame, and frames from before the episode are zero.
 
     Args:
         rows: R; more than `stack`.
@@ -75,18 +75,18 @@ class History:
         self.head = -1
 
     def append(self, unroll: Unroll) -> int:
-        """Takes the T steps of an unroll, the first of which continues the last one's.
+        """Takes the T steps of an unroll, which continue those of the last unroll.
 
-        Where its first observation is not what the last unroll ended with, the simulators were reset in between. The
-        open row then counts as the final observation of truncated episodes. There, and at the very beginning, come
-        stack - 1 rows that are not valid, which hold the older frames of the first observation, whatever they are.
+        If the first observation is not the one with which the last unroll ended, the simulators were reset in between.
+        The open row then counts as the final observation of truncated episodes. After it, and at the very beginning,
+        come stack - 1 rows that are not valid, which hold the older frames of the first observation, zero or not.
 
         Returns:
-            rows that were completed, T of them those of the unroll, the others before these.
+            the number of rows that were completed; the last T of them are those of the unroll.
 
         Raises:
             ValueError: shapes or types are not those of this history.
-            UsageError: an observation is not the one before moved on by a frame; nothing was stored.
+            UsageError: an observation is not the previous one shifted by a frame; nothing was stored.
         """
         self._check_shapes(unroll)
         observation, valid = unroll.observation, unroll.valid > 0
@@ -115,9 +115,10 @@ class History:
             self.rows.continues[(self.head - 1) % self.length, simulators] = False
 
     def mend(self) -> np.ndarray:
-        """Sets what is not finite in the rows to 0, and ends episodes before it.
+        """Sets numbers that are not finite to 0, and ends episodes before their rows.
 
-        Returns: <bool>[R, B] rows of the ring that held or led to it.
+        Returns:
+            <bool>[R, B] rows of the ring that held such a number or led to one.
         """
         arrays = (self.rows.frame, self.rows.action, self.rows.reward)
         frame, *rest = map(not_finite, arrays)
@@ -143,7 +144,7 @@ class History:
         if into is None:
             into = np.empty((len(rows), *self.observation_shape), self.rows.frame.dtype)
         frames = into.reshape(len(rows), self.stack, *frame)
-        # All slots are within; "clip" spares the copy that checking them takes.
+        # All slots are in range; with "clip" NumPy makes no copy to check that they are.
         self.rows.frame.reshape(-1, *frame).take(slots, axis=0, out=frames, mode="clip")
         frames[back > self.rows.age[rows % self.length, simulators][:, None]] = 0
         return into
@@ -164,7 +165,7 @@ class History:
             R <float32>[M], D <float32>[M] and k <int64>[M].
         """
         ring, simulators = (rows[:, None] + np.arange(n_step)) % self.length, simulators[:, None]
-        within = np.ones(ring.shape, bool)  # the steps before have not ended the episode
+        within = np.ones(ring.shape, bool)  # no earlier step has ended the episode
         np.logical_and.accumulate(self.rows.continues[ring, simulators][:, :-1], axis=1, out=within[:, 1:])
         discount = np.where(within, self.rows.discount[ring, simulators].astype(np.float64), 1.0)
         reward = np.where(within, self.rows.reward[ring, simulators].astype(np.float64), 0.0)
@@ -178,7 +179,7 @@ class History:
         return observation.reshape(*observation.shape[:leading], self.stack, *self.rows.frame.shape[2:])
 
     def _joins(self, observation: np.ndarray, valid: np.ndarray) -> bool:
-        """Whether the open row holds this observation. It does not matter for simulators that idle after an end."""
+        """Whether the open row holds this observation, except for simulators that idle after the end of an episode."""
         if self.head < 0:
             return False
         acted = self.rows.valid[(self.head - 1) % self.length]
@@ -198,7 +199,7 @@ class History:
         self.head = first + self.stack - 1
 
     def _ages(self, valid: np.ndarray, joined: bool) -> np.ndarray:
-        """<uint8>[T+1, B]: a row after one that is not valid begins an episode, if its own action counts."""
+        """The ages <uint8>[T+1, B] of the rows; a row after one that is not valid begins an episode, and has age 0."""
         oldest = self.stack - 1
         begun = np.full((len(valid) + 1, self.simulators), -oldest, np.int64)  # the row where the stack begins
         if joined:
@@ -209,7 +210,10 @@ class History:
         return np.minimum(np.arange(len(begun))[:, None] - begun, oldest).astype(np.uint8)
 
     def _check_stacks(self, observation: np.ndarray, valid: np.ndarray, age: np.ndarray) -> None:
-        """Row by row, so that nothing as large as the unroll is made."""
+        """Raises UsageError if an observation is not the previous one shifted by a frame.
+
+        It compares row by row, so that it makes no array as large as the unroll.
+        """
         if self.stack == 1:
             return
         frames = self._frames(observation)

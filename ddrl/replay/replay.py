@@ -19,7 +19,7 @@ from ddrl.types import Replayed, Unroll
 
 PRIORITY_EPSILON = 1e-6  # added to every priority, so that no transition is lost (Schaul et al. 2016, section 3.3)
 KEPT_SAVES = 2  # the newest may belong to a checkpoint that was never finished
-FORMAT = 1  # of the saved files
+FORMAT = 1  # version of the saved files
 LARGEST_PRIORITY = float(np.finfo(np.float32).max)  # sums of these are finite in float64
 
 
@@ -72,9 +72,9 @@ class Replay:
         self._row_capacity = capacity // simulators
         self._history = History(rows, simulators, observation_shape, observation_dtype, stack, action)
         self._tree = SumTree(rows * simulators)
-        self._largest: float  # priority so far
-        self._saves_in: Path | None
-        self._saves: list[dict[str, Any]]  # the facts of the last saves there
+        self._largest: float  # largest priority so far
+        self._saves_in: Path | None  # directory of the last saves
+        self._saves: list[dict[str, Any]]  # what the manifests of the last saves say
         self._forget()
 
     @staticmethod
@@ -136,15 +136,15 @@ class Replay:
         batches: int = 1,
         into: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Replayed:
-        """Draws M transitions, with replacement; or k times M one after the other, which is as good as k calls.
+        """Draws k batches of M transitions each, with replacement; the result is the same as that of k calls.
 
         Args:
             random: the only source of chance: equal states give equal samples.
             batch_size: M.
             importance_exponent: beta of the weights (N P(i))^-beta, divided by the largest of the batch.
-            batches: k; row i M + j of the k M is row j of batch i.
-            into: C-contiguous arrays [k M, ...] for the two observations. New memory for images costs as much time as
-                filling it.
+            batches: k; row i M + j of the k M rows is row j of batch i.
+            into: C-contiguous arrays [k M, ...] for the two observations (None: new ones). New memory for images costs
+                as much time as filling it.
 
         Raises:
             ValueError: there are no transitions.
@@ -180,7 +180,7 @@ class Replay:
         return np.empty(shape, dtype), np.empty(shape, dtype)
 
     def set_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Gives drawn transitions new priorities. The last of equal keys wins; keys of transitions that have made room
+        """Gives drawn transitions new priorities. The last of equal keys wins; keys of transitions that are gone
         are counted in `ignored`.
 
         Args:
@@ -216,7 +216,7 @@ class Replay:
 
         Args:
             directory: of this replay alone.
-            named: the names of files that checkpoints on disk name.
+            named: gives the names of the files that checkpoints on disk need.
             beat: called again and again while files are written.
 
         Returns:
@@ -251,10 +251,10 @@ class Replay:
         return {"replay": np.frombuffer(json.dumps(facts).encode(), np.uint8)}
 
     def load(self, directory: str | Path, manifest: dict[str, np.ndarray]) -> None:
-        """Replaces everything by what `save` wrote; from there on, all goes as it would have without it, to the bit.
+        """Replaces the content by what `save` wrote; the replay then goes on, bit for bit, as the one that was saved.
 
         Raises:
-            UsageError: the files are missing or damaged, or those of another kind of replay; this one is empty then.
+            UsageError: the files are missing or damaged, or from another kind of replay; this one is empty then.
         """
         self._forget()
         try:
@@ -281,8 +281,11 @@ class Replay:
         self._saves_in, self._saves = directory, [facts]
 
     def drop_not_finite(self) -> int:
-        """Keeps transitions that hold or lead to something that is not finite from being drawn, as `left_out` of `add`
-        does, and sets what is not to 0; how many those were. For a replay of a version that let them in."""
+        """Excludes transitions that hold or lead to a number that is not finite from drawing; returns how many.
+
+        It also sets these numbers to 0. It is for replays that were saved by a version that let them in; new steps have
+        `left_out` of `add`.
+        """
         history, window = self._history, self._window()
         wrong = history.mend()
         ring = np.arange(window.start, window.stop) % history.length
@@ -307,17 +310,17 @@ class Replay:
             raise RuntimeError(f"{np.count_nonzero(weights)} transitions have a weight, and the size is {self.size}")
 
     def _forget(self) -> None:
-        """Makes it empty."""
+        """Empties the replay."""
         self._history.head, self.size, self.ignored = -1, 0, 0
         self._largest = 1.0
-        self._waiting = np.zeros((0, self._history.simulators))  # weights of complete rows that lack later ones
+        self._waiting = np.zeros((0, self._history.simulators))  # weights of rows whose n next rows are not there
         self._tree.set_all(np.zeros(self._tree.size))
         self._saves_in, self._saves = None, []
 
     def _kind(self) -> dict[str, Any]:
-        """What a saved replay must agree in."""
+        """The facts in which a saved replay must agree with this one."""
         action = self._history.rows.action
-        vectors = {"action_components": action.shape[2]} if action.ndim > 2 else {}  # files of others lack it
+        vectors = {"action_components": action.shape[2]} if action.ndim > 2 else {}  # other saves lack it
         return vectors | {
             "format": FORMAT,
             "capacity": self._row_capacity * self._history.simulators,
@@ -335,7 +338,7 @@ class Replay:
         return range(max(0, stop - self._row_capacity), stop)
 
     def _admit(self, weights: np.ndarray) -> None:
-        """`weights` <float64>[k, B] of the last k complete rows, of which n - 1 must wait."""
+        """Takes the weights <float64>[k, B] of the last k complete rows; those of the last n - 1 rows must wait."""
         window = self._window()
         ready = max(0, len(weights) - (self.n_step - 1))
         before = window.stop - ready
@@ -344,12 +347,12 @@ class Replay:
         new = range(max(before, window.start), window.stop)
         weights = weights[new.start - before : ready].ravel()
         self.size += int(np.count_nonzero(weights) - np.count_nonzero(self._tree.weights[gone]))
-        # A row may stand where one that is gone stood: the last of equal items wins.
+        # A new row may take the place of one that is gone; its weight comes later, and the last of equal items wins.
         slots = np.concatenate([gone, self._slots(new)])
         self._tree.set(slots, np.concatenate([np.zeros(len(gone)), weights]))
 
     def _slots(self, rows: range) -> np.ndarray:
-        """Items of the tree <int64>[rows x B]."""
+        """The tree's items for these rows, <int64>[rows x B]."""
         ring = np.arange(rows.start, max(rows.start, rows.stop)) % self._history.length
         return (ring[:, None] * self._history.simulators + np.arange(self._history.simulators)).ravel()
 
@@ -367,7 +370,7 @@ def check_memory(needed: int, available: float, whose: str = "the replay needs")
 
 
 def _rows(capacity: int, simulators: int, stack: int, n_step: int) -> int:
-    """Rows of a ring that holds every frame of `capacity` transitions: theirs, those before, those after."""
+    """Rows of a ring that holds every frame of `capacity` transitions: their own, stack - 1 before, n after."""
     if n_step < 1:
         raise UsageError(f"--n-step {n_step}: must be at least 1")
     if capacity < simulators:

@@ -22,7 +22,7 @@ from ddrl.files import open_regular, sync_directory
 from ddrl.replay.history import History
 
 SEGMENTS = 16  # files for a whole ring, at most
-SEGMENT_BYTES = 64 << 20  # and at least this large, where there is so much
+SEGMENT_BYTES = 64 << 20  # least size of a file, if there is as much to save
 PIECE_BYTES = 16 << 20  # hashed and written at a time
 OTHER = "resume from another checkpoint"
 
@@ -35,9 +35,9 @@ def save_rows(
     """Writes the segments that have changed.
 
     Args:
-        directory: exists.
-        number: of this save, for the names.
-        previous: the manifest's facts of the last save, `head` and `segments` among them; None: write all.
+        directory: an existing directory.
+        number: number of this save, for the names of the files.
+        previous: what the last save's manifest says, with its `head` and `segments` (None: write all).
         beat: as for `write`.
 
     Returns:
@@ -61,7 +61,7 @@ def load_rows(directory: Path, history: History, entries: Sequence[Mapping[str, 
 
     Raises:
         UsageError: a file is missing or damaged.
-        ValueError: together they are not the rows up to the head.
+        ValueError: together the files do not hold the rows up to the head.
     """
     stops = [0, *(entry["stop"] for entry in entries)]
     if [entry["start"] for entry in entries] != stops[:-1] or stops[-1] != min(history.head + 1, history.length):
@@ -73,10 +73,10 @@ def load_rows(directory: Path, history: History, entries: Sequence[Mapping[str, 
 def write(
     directory: Path, name: str, arrays: Sequence[np.ndarray], beat: Callable[[], object] = lambda: None
 ) -> dict[str, Any]:
-    """Writes a file of C-contiguous arrays; name, bytes and sha256.
+    """Writes a file of C-contiguous arrays; returns its entry for a manifest: name, bytes and sha256.
 
     Args:
-        directory: exists.
+        directory: an existing directory.
         name: of the file, which is replaced.
         arrays: one after the other.
         beat: called after each piece, since gigabytes take minutes.
@@ -100,12 +100,12 @@ def write(
 
 
 def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray] | None) -> None:
-    """Fills C-contiguous arrays from a file of `write`, or none: it is only looked at.
+    """Fills C-contiguous arrays from a file of `write`, or only checks the file.
 
     Args:
         directory: of the file.
-        entry: that `write` gave.
-        arrays: of as many bytes as the file; None: nothing is kept.
+        entry: what `write` returned.
+        arrays: of as many bytes together as the file (None: it is only checked).
 
     Raises:
         UsageError: the file is missing or damaged.
@@ -128,28 +128,28 @@ def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray]
 
 
 def next_number(directory: Path) -> int:
-    """One more than that of any save in the directory."""
+    """The number of the next save: one more than that of any save in the directory."""
     return 1 + max((int(match[1]) for match in map(_NAME.fullmatch, os.listdir(directory)) if match), default=0)
 
 
 Named = Callable[[], set[str] | None]
-"""The names of a replay's files that checkpoints on disk name; None where that cannot be known."""
+"""Gives the names of a replay's files that checkpoints on disk need; None if that cannot be known."""
 
 
 def nothing_named() -> set[str]:
-    """Where no checkpoint is there to name files."""
+    """The `Named` of a replay without checkpoints, which need no files."""
     return set()
 
 
 def finish(directory: Path, needed: set[str], named: Named) -> None:
-    """Makes the renames last, and deletes the files of other saves that no checkpoint names.
+    """Syncs the directory, so that renames last, and deletes files that no save and no checkpoint needs.
 
-    Where that cannot be known, all stay.
+    If it cannot be known which files checkpoints need, all files stay.
 
     Args:
         directory: of the files.
-        needed: names that stay.
-        named: tells the names that checkpoints on disk name; None where it cannot know.
+        needed: names of the files that the last saves need.
+        named: gives the names of the files that checkpoints on disk need.
     """
     sync_directory(directory)
     others = named()
@@ -161,10 +161,10 @@ def finish(directory: Path, needed: set[str], named: Named) -> None:
 
 
 def facts_in(manifest: np.ndarray) -> dict[str, Any]:
-    """What a manifest of `Replay.save` or `ShardReplay.save` says: JSON as bytes.
+    """The facts in a manifest of `Replay.save` or `ShardReplay.save`, which are JSON as bytes.
 
     Raises:
-        UsageError: it is no such manifest, or names files that `write` does not make.
+        UsageError: it is no such manifest, or has names that files of a replay cannot have.
     """
     with read_as("the manifest of a replay", OTHER):
         facts = json.loads(manifest.tobytes())
@@ -177,14 +177,14 @@ def facts_in(manifest: np.ndarray) -> dict[str, Any]:
 
 
 def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    """Whether a saved replay is of the kind that this run has.
+    """Checks that a saved replay is of the same kind as this run's replay.
 
     Args:
-        saved: what it says of itself, by name.
-        present: the same of this run's replay.
+        saved: facts of the saved replay, by name.
+        present: facts of this run's replay.
 
     Raises:
-        UsageError: they differ; it names what.
+        UsageError: they differ; the message names the first that does.
     """
     for name, value in present.items():
         if saved.get(name) != value:
@@ -195,7 +195,7 @@ def check_same(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
 
 
 def within(value: Any, most: int) -> int:
-    """A number that a manifest holds. Raises ValueError where it is none, negative or larger than `most`."""
+    """`value`, a number of a manifest. Raises ValueError if it is no whole number from 0 to `most`."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r:.40} is not in 0 to {most}")
     return value
@@ -207,7 +207,7 @@ def entries_in(manifest: np.ndarray) -> list[dict[str, Any]]:
 
 
 def entries_of(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The same of the facts of a save: the parts of a replay or of a shard, and the file of the rest."""
+    """The entries of all files of a save, by its facts: parts of a replay or of a shard, then the file of the rest."""
     return [*facts.get("segments", []), *facts.get("parts", []), facts.get("weights", facts.get("rest"))]
 
 
@@ -221,7 +221,7 @@ def check_file(directory: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _segments(history: History) -> list[tuple[int, int]]:
-    """Rows of the ring from .. to, of those that have been written."""
+    """The segments of the rows that have been written: (start, stop) in rows of the ring."""
     row_bytes = sum(array[0].nbytes for array in history.rows)
     length = max(-(-history.length // SEGMENTS), -(-SEGMENT_BYTES // row_bytes))
     filled = min(history.head + 1, history.length)
@@ -232,7 +232,7 @@ def _changed_rows(history: History, saved_head: int | None) -> np.ndarray:
     """Rows of the ring that were written since the head was `saved_head`."""
     if saved_head == history.head:
         return np.zeros(0, np.int64)
-    # The row before an open one is written again where the episodes under way are cut off.
+    # The row before the open one is written again if the episodes under way are cut off.
     first = 0 if saved_head is None else saved_head - 1
     return np.arange(max(0, first, history.head + 1 - history.length), history.head + 1) % history.length
 
@@ -253,7 +253,7 @@ def _pieces(arrays: Sequence[np.ndarray]) -> Iterator[memoryview]:
 
 
 def _passing(size: int) -> Iterator[memoryview]:
-    """Pieces of so many bytes together, all in the same memory."""
+    """Pieces that have `size` bytes together, all in the same memory."""
     memory = memoryview(bytearray(min(size, PIECE_BYTES)))
     for start in range(0, size, PIECE_BYTES):
         yield memory[: size - start]

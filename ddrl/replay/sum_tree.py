@@ -60,7 +60,7 @@ class SumTree:
         kernels.set_weights(self._sums, self._starts, items, np.broadcast_to(weights, items.shape).astype(np.float64))
 
     def set_all(self, weights: np.ndarray) -> None:
-        """Replaces all weights by <float64>[size]; the sums are the same, to the bit, as after any other way there."""
+        """Replaces all weights by <float64>[size]; the sums are bit for bit those that `set` would have made."""
         self.weights[:] = weights
         for parts, sums in pairwise(self._levels()):
             sums[: len(parts) // 2] = parts[0::2] + parts[1::2]

@@ -27,8 +27,10 @@ class Reference(NamedTuple):
 
 
 def reference_of(game: str) -> Reference | None:
-    """The scores of a game, written as for `ddrl train --game`; None where nobody published any, as of an environment
-    that a plugin gave such a name."""
+    """The scores of random play and of people at a game, which is named as for `ddrl train --game`.
+
+    None if none are published, as for an environment that a plugin registers.
+    """
     return _table().get(rom_name(game).replace("_", ""))
 
 

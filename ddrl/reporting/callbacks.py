@@ -27,23 +27,23 @@ from ddrl.reporting.phases import STARTING, TRAINING
 from ddrl.rundir import ask_to_stop
 
 QUEUED = 1000
-"""Records that wait for the callbacks at most; later ones are dropped, and counted."""
+"""Most records that wait for the callbacks; further ones are dropped and counted."""
 END_SECONDS = 30.0
-"""For the callbacks to take what waits, and `on_end`, when the run is over."""
+"""Seconds that the callbacks have for waiting records and `on_end` when the run is over."""
 OWN_EVENTS = ("callback_failed", "callbacks_behind")
-"""Events that tell of callbacks, of which they are not told."""
+"""Events about the callbacks, which are not passed to them."""
 
 Record = Mapping[str, Any]
 
 
 class RunContext(NamedTuple):
-    """What a callback is made for.
+    """The run that a callback is made for.
 
     Attributes:
-        config: all settings.
-        run_dir: its directory.
+        config: all settings of the run.
+        run_dir: the directory of the run.
         resumed: the run goes on from a checkpoint.
-        lines: of its metrics.jsonl so far.
+        lines: number of lines in its metrics.jsonl so far.
     """
 
     config: TrainConfig
@@ -53,15 +53,17 @@ class RunContext(NamedTuple):
 
 
 class Callback:
-    """Override what you want to be told of. Records are those of metrics.jsonl, and must not be changed.
+    """Base class of callbacks: override the methods for what you want to hear of.
 
-    All methods run in one thread, one after the other, beside the training of the chief's process: whatever computes
-    for long belongs into a process of its own. What one raises becomes an event of the run (`callback_failed`), and
+    Records are those of metrics.jsonl, and must not be changed.
+
+    All methods run in one thread, one after the other, beside the training of the chief's process: long computations
+    belong in a process of their own. An exception in a method becomes an event of the run (`callback_failed`), and
     training goes on.
 
     A method that returns False stops training, as the file RUN/stop does: a checkpoint is saved, and the run ends as
-    "stopped", with a message that names the callback. With any other value, None too, it goes on. Training that is over
-    cannot be stopped: during the final evaluation False changes nothing.
+    "stopped", with a message that names the callback. After any other value, including None, training goes on. Training
+    that is over cannot be stopped: during the final evaluation, False changes nothing.
     """
 
     def on_start(self) -> bool | None:
@@ -97,7 +99,7 @@ class CallbackThread:
     Args:
         callbacks: by name.
         stop: called in the thread, with the reason, whenever one of them returns False while the run trains.
-        queued: records that wait at most.
+        queued: most records that wait.
     """
 
     def __init__(
@@ -135,7 +137,7 @@ class CallbackThread:
         return found
 
     def close(self, result: Record, seconds: float = END_SECONDS) -> list[Trouble]:
-        """Has `on_end` called behind what waits; returns what went wrong. Callbacks that take longer are left.
+        """Has `on_end` called after all waiting records; returns what went wrong. Slower callbacks are abandoned.
 
         Args:
             result: how the run ended.
@@ -167,7 +169,7 @@ class CallbackThread:
                 self._call(name, callback, method, arguments)
 
     def _call(self, name: str, callback: Callback, method: str, arguments: tuple[Any, ...]) -> bool:
-        """Whether it raised nothing."""
+        """Calls a method of a callback; returns False if it raised."""
         try:
             answer = getattr(callback, method)(*arguments)
             if self._trains and isinstance(answer, (bool, np.bool_)) and not answer:  # NumPy compares to its own bools
@@ -178,7 +180,7 @@ class CallbackThread:
         return True
 
     def _note(self, name: str, method: str, error: BaseException) -> None:
-        """The first, second, fourth, eighth, ... failure of a method is told of: it may fail at every line."""
+        """Reports the first, second, fourth, eighth, ... failure of a method, which may fail at every record."""
         place = f"{name}.{method}"
         count = self._failures[place] = self._failures.get(place, 0) + 1
         if count & (count - 1) == 0:
@@ -197,7 +199,7 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
     """Refuses loggers and callbacks that nobody has registered, or that lack a package.
 
     Raises:
-        UsageError: with those that there are, or with the package.
+        UsageError: there is one; the message lists the registered names, or names the package.
     """
     from ddrl import plugins
     from ddrl.reporting import loggers as built_in
@@ -227,8 +229,10 @@ def make_callbacks(context: RunContext) -> dict[str, Callback]:
 
 
 def start_callbacks(context: RunContext) -> CallbackThread:
-    """The thread of a run's loggers and callbacks. They are told first of what the launcher wrote behind the last
-    lines of the chief: `restarted`, when no rank was alive that could have told them.
+    """Starts the thread of a run's loggers and callbacks.
+
+    They first get the events `restarted` at the end of metrics.jsonl. The launcher wrote these when no rank was alive
+    to pass them on.
 
     Raises:
         UsageError: one is not known, or lacks a package.

@@ -1,4 +1,4 @@
-"""A curve of characters: the area under it in blocks, which every terminal's font has.
+"""Draws a curve with characters: the area under it is made of blocks, which every terminal's font has.
 
 Plotext draws such charts, too. It takes 130 ms to import, which is more than the rest of the panel, and its versions 5
 and 6 have different calls; the few lines here are all of it that the panel needs.
@@ -34,7 +34,7 @@ def chart(
         marks: (x, y) of single values, which are shown as they are.
         width, height: in characters, the values at the left included.
         unicode: the terminal has more than ASCII.
-        area_style, mark_style: of Rich.
+        area_style, mark_style: styles of Rich.
     """
     values = [y for _, y in (*points, *marks)]
     low, high = min(values), max(values)
@@ -66,12 +66,12 @@ def chart(
 
 
 def column_means(points: Points, first: float, last: float, columns: int) -> np.ndarray:
-    """Mean y of the points in each of equal parts of the x axis; between points where a part has none.
+    """Mean y <float>[columns] of the points in equal parts of the x axis; a part without points is interpolated.
 
     Args:
         points: (x, y) by ascending x, at least one.
         first, last: ends of the axis.
-        columns: parts.
+        columns: number of parts.
     """
     x, y = np.array(points, float).T
     width = (last - first) or 1.0

@@ -54,17 +54,17 @@ class Collector:
         return int(self._totals["agent_steps"])
 
     def hold(self, rank: str) -> None:
-        """The state of a rank, such as worker-2, is here: a checkpoint with it has nothing of what it counts later."""
+        """Notes that the state of a rank, such as worker-2, came: a checkpoint with it lacks what is counted later."""
         self._since[rank] = collections.Counter()
 
     def state(self, ranks: Iterable[str] = ()) -> dict[str, Any]:
         """Totals and the last scores, as a JSON-able dict for a checkpoint's counters.
 
-        Without what is ahead of it, which a resumed run acts, and counts, again. Of several workers' scores the last
-        ones stand for those ahead.
+        What is ahead of the checkpoint is left out: a resumed run acts it, and counts it, again. Which scores are ahead
+        is not known if there are several workers, so the last ones are left out in their place.
 
         Args:
-            ranks: whose states the checkpoint has, each as it was at the last `hold`.
+            ranks: the ranks whose states the checkpoint has, each as it was at the last `hold`.
         """
         ahead = collections.Counter(self._ahead)
         for rank in ranks:
@@ -86,7 +86,7 @@ class Collector:
         del self._scores[: -(ONLINE_EPISODES + self._ahead["episodes"])]
 
     def _with_ahead(self, counters: Mapping[str, Any]) -> dict[str, Any]:
-        """The counters of a report with what is ahead among them, but for episodes, which its list has."""
+        """The counters of a report, which include what is ahead. Episodes are left out, as the report lists them."""
         whole = {name: amount for name, amount in counters.items() if not name.endswith(AHEAD)}
         for name, amount in counters.items():
             if name.endswith(AHEAD):
@@ -102,8 +102,8 @@ class Collector:
         Args:
             update: updates applied up to now.
             wall_seconds: wall time of the run up to now, earlier parts included.
-            shortest: seconds that reports are apart. A shorter interval, such as the last one, has no rates: what is
-                reported in it happened before it, too.
+            shortest: seconds between two reports of a rank. A shorter interval, such as the last one, has no rates,
+                since part of what is reported in it happened before it.
         """
         seconds, updates = wall_seconds - self._wall_seconds, update - self._update
         counters = _sum_dicts(report["counters"] for report in self._reports)
@@ -131,7 +131,7 @@ class Collector:
         return without_missing(line)
 
     def _scores_now(self) -> dict[str, Any]:
-        """Of the last episodes, and of those alone that ended since the last line."""
+        """The scores of the last episodes, and of those alone that ended since the last line."""
         scores = self._scores[-ONLINE_EPISODES:]
         new = [score for report in self._reports for score, _ in report["episodes"]]
         online = {"online_score_mean": sum(scores) / len(scores), "online_score_max": max(scores)} if scores else {}
@@ -140,7 +140,7 @@ class Collector:
 
 
 def _settled(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What a report counts that is not ahead, or is not any more."""
+    """What a report counts that is not, or no longer, ahead of the rank's state."""
     counters = report["counters"]
     settled = {name: amount for name, amount in counters.items() if not name.endswith(AHEAD)}
     return settled | {"episodes": len(report["episodes"]) - counters.get("episodes" + AHEAD, 0)}
@@ -179,7 +179,7 @@ def _time_split(reports: list[Mapping[str, Any]]) -> dict[str, dict[str, float]]
 
 
 def _ratios(parts: Iterable[tuple[str, float, float]]) -> dict[str, float]:
-    """Name -> sum of the numerators over that of the denominators, of each name's parts."""
+    """Name -> sum of its numerators over the sum of its denominators, from (name, numerator, denominator) parts."""
     sums: dict[str, tuple[float, float]] = {}
     for name, numerator, denominator in parts:
         before = sums.get(name, (0.0, 0.0))
@@ -188,13 +188,13 @@ def _ratios(parts: Iterable[tuple[str, float, float]]) -> dict[str, float]:
 
 
 def _cpu(reports: list[Mapping[str, Any]]) -> dict[str, float]:
-    """Cores' worth of processor time that each rank took. Roles of one process share it: each tells the whole."""
+    """Rank -> mean number of cores that it kept busy. Each role of a process reports that of the whole process."""
     cores = _ratios((_name(report), report["cpu_seconds"], report["interval_seconds"]) for report in reports)
     return {name: round(value, 4) for name, value in cores.items()}
 
 
 def _exchange(reports: list[Mapping[str, Any]]) -> dict[str, float]:
-    """Milliseconds from a gradient that is sent to parameters that are there; the slowest worker waits least."""
+    """Worker -> mean milliseconds from sending a gradient to having new parameters; the slowest worker waits least."""
     exchanging = [report for report in reports if "exchange_ms" in report["means"]]
     waits = _ratios((_name(report), *report["means"]["exchange_ms"]) for report in exchanging)
     return {name: round(milliseconds, 3) for name, milliseconds in waits.items()}

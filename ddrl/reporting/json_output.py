@@ -1,4 +1,4 @@
-"""The option --json that commands have: one JSON object to a file or to standard output."""
+"""What the option --json of several commands does: it writes one JSON object to a file or to standard output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddrl.errors import UsageError
 
 
 def write_json_output(target: str, values: Mapping[str, Any]) -> None:
-    """One JSON object to the file `target`, or to standard output for '-'.
+    """Writes one JSON object to the file `target`, or to standard output for '-'.
 
     Raises:
         UsageError: when the file cannot be written.

@@ -43,8 +43,9 @@ def require(package: str, extra: str) -> None:
 
 
 class WeightsAndBiases(Callback):
-    """A run of Weights & Biases, over agent steps. Its own variables say where it goes: WANDB_MODE=offline writes to
-    RUN/wandb alone (`wandb sync` sends it later), WANDB_PROJECT names another project than ddrl."""
+    """Logs a run to Weights & Biases, over agent steps. The package's own variables say where it goes:
+    WANDB_MODE=offline writes only to RUN/wandb (`wandb sync` sends it later), and WANDB_PROJECT names another project
+    than ddrl."""
 
     def __init__(self, context: RunContext) -> None:
         self.check()
@@ -73,7 +74,7 @@ class WeightsAndBiases(Callback):
         self._run.define_metric("*", step_metric="agent_steps")
 
     def on_metrics(self, record: Record) -> None:
-        # Steps of theirs must grow, and a resume may take updates back: lines of metrics.jsonl always grow.
+        # wandb's steps must increase, and a resume may take updates back; the lines of metrics.jsonl only increase.
         self._run.log({**scalars(record), "agent_steps": record.get("agent_steps", 0)}, step=self._step)
         self._step += 1
 
@@ -85,8 +86,8 @@ class WeightsAndBiases(Callback):
 
 
 class MLflow(Callback):
-    """A run of MLflow, over agent steps: in files in `mlruns` beside the run directory, or where MLFLOW_TRACKING_URI
-    says, in the experiment ddrl or the one that MLFLOW_EXPERIMENT_NAME names."""
+    """Logs a run to MLflow, over agent steps: to files in `mlruns` beside the run directory, or to where
+    MLFLOW_TRACKING_URI says, in the experiment ddrl or the one that MLFLOW_EXPERIMENT_NAME names."""
 
     def __init__(self, context: RunContext) -> None:
         self.check()
@@ -98,7 +99,7 @@ class MLflow(Callback):
         require("mlflow", "mlflow")
 
     def on_start(self) -> None:
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # they would rather have a database
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow prefers a database
         from mlflow import MlflowClient
 
         run_dir = self._context.run_dir.absolute()

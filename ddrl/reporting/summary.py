@@ -46,10 +46,10 @@ def summary(run_dir: str | Path, config: TrainConfig, width: int = 80) -> Render
     """What the run learned, how fast, where its files are and how to go on.
 
     Args:
-        run_dir: of the run.
-        config: its settings.
-        width: columns that sentences are wrapped at; paths and commands are not, since one that is cut in two cannot be
-            copied.
+        run_dir: the directory of the run.
+        config: the settings of the run.
+        width: columns at which sentences are wrapped. Paths and commands are not, since one that is cut in two cannot
+            be copied.
     """
     run_dir = Path(run_dir)
     records = without_undone(read_metrics(run_dir))
@@ -76,9 +76,10 @@ def _wrapped(sentences: Sequence[str], width: int) -> list[str]:
 
 
 def _learned(records: Records, game: str) -> list[str]:
-    """The score of the last evaluation, and what it compares with.
+    """Sentences about the score of the last evaluation, beside random play, people and the scores in training.
 
-    Of the last training games where that evaluation was cut off by time: one before it tells of a younger agent.
+    If time cut that evaluation off, the score is that of the last training games, since an earlier evaluation is one of
+    a younger agent.
     """
     train = while_training(records)
     online = [record["online_score_mean"] for record in train if "online_score_mean" in record]
@@ -113,7 +114,7 @@ def _episodes(train: Records) -> str:
 
 
 def compared(score: float, reference: Reference) -> str:
-    """A raw score beside random play and people."""
+    """A sentence that compares a raw score with random play and people."""
     percent = reference.normalized(score)
     if percent < 0.5:
         verdict = "no better than random play"
@@ -137,14 +138,14 @@ def _trained(records: Records, run_dir: Path, config: TrainConfig) -> list[str]:
 
 
 def _final_counts(run_dir: Path) -> dict[str, int]:
-    """Counts at the end of the run, where it has come to one: what ranks reported last is in no line of training."""
+    """Agent steps and updates from the result of a run that has ended: `train` records lack the ranks' last reports."""
     result = rundir.read_json(run_dir / rundir.RESULT)
     counts = result if isinstance(result, dict) else {}
     return {name: counts[name] for name in ("agent_steps", "update") if type(counts.get(name)) is int}
 
 
 def _parameters(run_dir: Path) -> int:
-    """Of the network; 0 where there is no checkpoint yet, or a damaged one."""
+    """Number of parameters of the network; 0 if there is no checkpoint yet, or a damaged one."""
     try:
         return int(load(list_checkpoints(run_dir)[-1]).parameters.size)
     except (IndexError, UsageError):
@@ -152,14 +153,14 @@ def _parameters(run_dir: Path) -> int:
 
 
 def _events(records: Records) -> list[str]:
-    """What a person should know of, the newest."""
+    """The newest of the events that a person should know of."""
     events = [event_line(record) for record in records if record.get("name") in _MILESTONES]
     more = [f"{len(events) - MOST_EVENTS} more before, in metrics.jsonl"] if len(events) > MOST_EVENTS else []
     return more + events[-MOST_EVENTS:]
 
 
 def _files(run_dir: Path) -> list[str]:
-    """Paths, and what they are."""
+    """Lines with the paths of the run's files, and what they are."""
     checkpoints = list_checkpoints(run_dir)
     named = [(run_dir / LEARNING_CURVE, "the score over time")] if (run_dir / LEARNING_CURVE).exists() else []
     named += [(path, "a game of the agent") for path in sorted([*run_dir.glob("*.mp4"), *run_dir.glob("*.gif")])]
@@ -168,7 +169,7 @@ def _files(run_dir: Path) -> list[str]:
 
 
 def _next(run_dir: Path) -> list[str]:
-    """Commands that go on from here."""
+    """Lines with commands for what to do next, and what they do."""
     if not list_checkpoints(run_dir):
         return []
     run = shlex.quote(str(run_dir))
@@ -180,6 +181,6 @@ def _next(run_dir: Path) -> list[str]:
 
 
 def _beside(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """What each line says, beside it where that is in one column for all."""
+    """Lines with the pairs in two columns."""
     width = max(len(left) for left, _ in pairs)
     return [f"{left.ljust(width)}  {right}" for left, right in pairs]

@@ -57,7 +57,7 @@ def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> b
 
 
 class TensorBoard(Callback):
-    """The numbers of a run as an events file in its directory, against agent steps.
+    """Writes the numbers of a run to an events file in its directory, over agent steps.
 
     Raises:
         UsageError: the file cannot be written.

@@ -16,27 +16,29 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Such as 1 worker, 2 workers."""
+    """A number with its noun, such as 1 worker, 2 workers."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def present(record: Mapping[str, Any], *items: tuple[str, str]) -> list[str]:
-    """What a record has of these, as texts.
+    """Those of these numbers that a record has, as texts.
 
     Args:
-        items: name of a number, and its format.
+        items: (name, format) of each number.
     """
     return [form.format(record[name]) for name, form in items if name in record]
 
 
 def raw_score(score: float, digits: int = 1) -> str:
-    """The score of one game: all digits of a whole one, and of others as many after the point as a mean beside it has,
-    or the best of -0.3 and -0.4 would be told as -0, and that of 0.4 and 0.4 as less than their mean."""
+    """The score of one game: whole, or with as many digits after the point as a mean beside it has.
+
+    Rounded to a whole number, the best of -0.3 and -0.4 would be -0, and that of 0.4 and 0.4 less than their mean.
+    """
     return f"{score:.0f}" if float(score).is_integer() else f"{score:.{digits}f}"
 
 
 def evaluation_line(record: Mapping[str, Any]) -> str:
-    """One evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
+    """A line about an evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
     best = raw_score(record["maximum"])
     mean = f"evaluation: mean {record['mean']:.1f}, max {best} over {counted(record['games'], 'game')}"
     taken = f"version {record['version']:,} at {duration(record['wall_seconds'])}"
@@ -44,5 +46,5 @@ def evaluation_line(record: Mapping[str, Any]) -> str:
 
 
 def event_line(record: Mapping[str, Any]) -> str:
-    """One event of the run."""
+    """A line about an event of the run."""
     return f"{duration(record.get('wall_seconds', 0))} {record['name'].replace('_', ' ')}: {record['text']}"

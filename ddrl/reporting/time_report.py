@@ -10,17 +10,17 @@ from typing import Any
 from ddrl.config import TrainConfig
 
 SERVER_LIMIT = 0.5  # a server that is busy for more than half of the time sets the pace
-SERVER_TARGET = 0.25  # of its time that a server should be busy: the rest waits for gradients
-STRAGGLER_SHARE = 0.1  # of the time of an update that others wait for the slowest worker
+SERVER_TARGET = 0.25  # share of its time that a server should be busy; in the rest it waits for gradients
+STRAGGLER_SHARE = 0.1  # share of an update's time: if others wait longer for the slowest worker, it sets the pace
 
 
 def pace(records: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> list[str]:
-    """What set the pace of a run with parameter servers, and how many would suit it; nothing where nobody knows.
+    """Sentences about what set the pace of a run with parameter servers, and how many would suit it; empty if unknown.
 
     Args:
-        records: of metrics.jsonl.
-        config: of the run.
-        parameters: float32 values of the network; 0 where nobody knows.
+        records: the records of metrics.jsonl.
+        config: the settings of the run.
+        parameters: number of float32 parameters of the network; 0 if unknown.
     """
     train = [record for record in records if record["kind"] == "train" and record.get("updates_per_s", 0) > 0]
     if not train or not config.exchange.servers or config.apex.actors:
@@ -40,10 +40,11 @@ def server_busy(train: Sequence[Mapping[str, Any]]) -> float:
 
 
 def waiting_for_slowest(train: Sequence[Mapping[str, Any]]) -> tuple[str, float, float] | None:
-    """The worker that waits least for the others, what they wait longer than it, and an update's time, in ms.
+    """The slowest worker, by how many ms the others wait longer than it, and the ms of an update.
 
-    From a gradient that is sent to parameters that are there, the slowest worker waits for the exchange alone; the
-    others wait for it too. Medians, since the first updates wait for functions that TensorFlow traces.
+    None with fewer than two workers. The slowest worker is the one that waits least between sending a gradient and
+    having new parameters: it waits for the exchange alone, while the others also wait for it. The times are medians,
+    since the first updates wait for functions that TensorFlow traces.
     """
     waits: dict[str, list[float]] = {}
     for record in train:
@@ -73,18 +74,18 @@ def _pace(train: Sequence[Mapping[str, Any]]) -> str:
 
 
 def advised_servers(busy: float, servers: int, workers: int) -> int:
-    """Servers that would be busy for a quarter of their time; one at least, no more than there are workers.
+    """The number of servers that would be busy for a quarter of their time: at least one, at most one per worker.
 
     Args:
-        busy: share of their time, 0 to 1.
-        servers: that there are.
-        workers: that there are.
+        busy: share of their time that the present servers are busy, 0 to 1.
+        servers: number of servers.
+        workers: number of workers.
     """
     return max(1, min(workers, math.ceil(servers * busy / SERVER_TARGET)))
 
 
 def _advice(train: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: int) -> list[str]:
-    """Nothing where the run had as many servers as would suit it."""
+    """Advice to use another number of servers; empty if the run had as many as would suit it."""
     servers, workers = config.exchange.servers, config.exchange.workers
     advice = advised_servers(server_busy(train), servers, workers)
     if advice == servers or not parameters:

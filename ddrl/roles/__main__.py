@@ -48,7 +48,7 @@ def _refuse(message: str) -> int:
     if "OMPI_COMM_WORLD_SIZE" in os.environ:
         from ddrl.roles.main import abort
 
-        abort(status)  # a rank that leaves before MPI_Init would be waited for by the others for ever
+        abort(status)  # without it, the other ranks would wait in MPI_Init for ever
     return status
 
 

@@ -1,4 +1,4 @@
-"""The parameters of a run's best evaluation. The evaluator has them when it has played, so it writes them itself."""
+"""Saves the parameters of a run's best evaluation. The evaluator does so, since it has them when it has played."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ddrl.job.layout import JobContext
 from ddrl.reporting.metrics import EVALUATED, whole
 from ddrl.rundir import config_to_dict
 
-EVALUATION = "evaluation"  # the counter with what the evaluation reported
+EVALUATION = "evaluation"  # name of the checkpoint's counter that has the evaluation's scores
 
 
 class BestEvaluation:
-    """Keeps the parameters with the highest mean in `checkpoints/best.npz`, over all parts of a run.
+    """Keeps the parameters with the highest mean score in `checkpoints/best.npz`, over all parts of a run.
 
-    The file is a checkpoint with what acting needs: no optimizer, no states of workers.
+    The file is a checkpoint with what acting needs, without optimizer slots and states of workers.
 
     Args:
-        context: of the job.
-        layout: of the parameters.
-        event: (name, text) to be noted.
+        context: the job's context.
+        layout: names and shapes of the tensors in the flat vector.
+        event: (name, text) -> None; has the chief append an event to the metrics.
     """
 
     def __init__(self, context: JobContext, layout: Layout, event: Callable[[str, str], None]):
@@ -36,11 +36,11 @@ class BestEvaluation:
         checkpoints.sweep_best(context.run_dir)
 
     def take(self, content: Mapping[str, Any], parameters: np.ndarray) -> None:
-        """Takes what an evaluation reports; one without a score, or whose games time cut off, is not compared.
+        """Takes an evaluation's report; ignores it if it has no score, or if games were cut off because time was up.
 
         Args:
-            content: of the report.
-            parameters: <float32>[N] that were played with.
+            content: content of the report.
+            parameters: the parameters <float32>[N] that played.
         """
         if not content["games"] or not whole([content]):
             return
@@ -50,9 +50,9 @@ class BestEvaluation:
             self._mean = content["mean"]
 
     def _recorded(self) -> float:
-        """The mean in the file of an earlier part of the run; minus infinity where it cannot be told."""
+        """The mean in the file of an earlier part of the run; minus infinity if there is none, or it is unreadable."""
         path = checkpoints.best_path(self._context.run_dir)
-        if not os.path.exists(path):  # False, too, where the directory cannot be read
+        if not os.path.exists(path):  # it is also False if the directory cannot be read
             return -math.inf
         try:
             with read_as(f"checkpoint {path}", "the next evaluation replaces it"):
@@ -62,7 +62,7 @@ class BestEvaluation:
             return -math.inf
 
     def _save(self, content: Mapping[str, Any], parameters: np.ndarray) -> bool:
-        """Whether they are written; why not is noted."""
+        """Writes the file; returns whether that worked, and reports an event if it did not."""
         best = Checkpoint(
             version=content["version"],
             step=0,

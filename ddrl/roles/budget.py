@@ -1,4 +1,4 @@
-"""When a run ends by itself, and when a checkpoint is due. Pure bookkeeping for the chief."""
+"""Tells the chief when a run ends by itself, and when a checkpoint is due."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ddrl.reporting.texts import counted
 
 
 class Budget:
-    """Counts against the budgets of a run.
+    """Compares a run with its budgets: agent steps and updates of all its parts, and minutes of this part.
 
     Args:
-        start: what this part of the run started from; agent steps and updates count over all parts, minutes
-            over this one.
+        config: settings of the run, with its budgets.
+        start: the checkpoint from which this part of the run started.
     """
 
     def __init__(self, config: RunConfig, start: Checkpoint):
@@ -23,7 +23,12 @@ class Budget:
         self._last_checkpoint = time.monotonic()
 
     def used_up(self, agent_steps: int, seconds: float) -> str | None:
-        """Which budget is used up after these agent steps (all parts) and seconds (this part), or None."""
+        """A text that says which budget is used up, or None.
+
+        Args:
+            agent_steps: agent steps in all parts of the run.
+            seconds: wall time of this part of the run.
+        """
         config = self.config
         if config.minutes and seconds >= 60 * config.minutes:
             minutes = "1 minute" if config.minutes == 1 else f"{config.minutes:g} minutes"
@@ -33,17 +38,18 @@ class Budget:
         return None
 
     def used_up_before(self, agent_steps: int, seconds: float = 0.0) -> str | None:
-        """Which budget earlier parts of the run had used up already, with so many agent steps, or None.
+        """A text that says which budget the earlier parts of the run had used up, or None.
 
         Args:
-            seconds: of the part before, where this one only does what that had left.
+            agent_steps: agent steps in the earlier parts.
+            seconds: wall time of the previous part, if this part only does what that one left undone; else 0.
         """
         if self.last_update(self._start.version):
             return self.updates_used_up()
         return self.used_up(agent_steps, seconds)
 
     def updates_used_up(self) -> str:
-        """What is said where the last update is made."""
+        """The text that says that the budget of updates is used up."""
         return f"the budget of {counted(self.config.max_updates, 'update')} is used up"
 
     def last_update(self, version: int) -> bool:
@@ -55,10 +61,10 @@ class Budget:
         config = self.config
         every = config.checkpoint_every_updates
         by_count = every and version // every > self._checkpointed_version // every
-        if config.reset_at_checkpoint:  # which has to come with the same updates in every run
+        if config.reset_at_checkpoint:  # resets must come with the same updates in every run, whatever the time
             return bool(by_count)
         return bool(by_count) or now - self._last_checkpoint >= 60 * config.checkpoint_every_minutes
 
     def checkpointed(self, version: int, now: float) -> None:
-        """A checkpoint of `version` is being taken."""
+        """Notes that a checkpoint of `version` is being taken."""
         self._checkpointed_version, self._last_checkpoint = version, now

@@ -1,4 +1,4 @@
-"""The parts of one checkpoint as they arrive at the chief: slices from the servers, states from the workers."""
+"""Gathers the parts of a checkpoint at the chief: slices from the servers, and states from the workers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ AT_THE_END = -1
 
 
 def states_of(asynchronous: bool, last: bool, step: int, version: int) -> int:
-    """The number that a checkpoint and the states of workers in it have in common.
+    """The number that identifies the workers' states that belong to a checkpoint.
 
-    It is the first step after the checkpoint. With asynchronous updates steps are each worker's own; there the chief
-    names the version, and what workers save by themselves when training ends is named `AT_THE_END`.
+    It is the first step after the checkpoint. With asynchronous updates each worker counts its own steps, so it is the
+    version that the chief names, and `AT_THE_END` for the states that workers save by themselves when training ends.
     """
     if not asynchronous:
         return step
@@ -26,14 +26,17 @@ def states_of(asynchronous: bool, last: bool, step: int, version: int) -> int:
 
 
 class Gathering:
-    """At most one checkpoint's parts. A worker's state may come before the chief hears of the update it belongs to."""
+    """Gathers the parts of at most one checkpoint at a time.
+
+    States are kept before there is one, because a worker's state may come before the chief knows of the update.
+    """
 
     def __init__(self) -> None:
         self.assembly: CheckpointAssembly | None = None
         self._states: dict[int, bytes] = {}
 
     def begin(self, assembly: CheckpointAssembly) -> None:
-        """Gathers the parts of `assembly`, and nothing else any more."""
+        """Gathers the parts of `assembly` from now on, and no longer those of an earlier one."""
         self.assembly = assembly
         states, self._states = self._states, {}
         for worker, data in states.items():
@@ -51,7 +54,15 @@ class Gathering:
             self.assembly.add_state(worker, data)
 
     def take(self, servers: int, workers: set[int], now: float) -> tuple[CheckpointAssembly | None, bool]:
-        """The parts when nothing more is waited for, and whether slices of them are missing."""
+        """Returns the assembly once it is complete or its time is up, and whether slices are missing then.
+
+        Before that, it returns None and False.
+
+        Args:
+            servers: number of servers that send slices.
+            workers: ids of the workers that send states.
+            now: time.monotonic().
+        """
         assembly = self.assembly
         if assembly is None:
             return None, False
@@ -66,17 +77,19 @@ class Gathering:
 
 @dataclasses.dataclass
 class CheckpointAssembly:
-    """What is here of the checkpoint of `version`.
+    """The parts that have arrived of the checkpoint of `version`.
 
     Attributes:
-        version: of the parameters.
-        step: the first one after the checkpoint; slices for another are not taken.
-        states_of: what the states of workers are named by; see `states_of`. Others are not taken.
+        version: version of the parameters.
+        step: the first step after the checkpoint; slices for another step are ignored.
+        states_of: number of the workers' states, see the function `states_of`; states with another number are ignored.
         wall_seconds: wall time of the run at the update.
-        deadline: time.monotonic() after which states of workers are not waited for, and the lack of a slice is
-            a failure.
-        any_step: asynchronous: servers count steps of their own.
-        unsaved: worker -> why its state could not be saved; the checkpoint has none of it.
+        deadline: time.monotonic() until which the parts are waited for. States that are missing then are left out; a
+            slice that is missing is a failure.
+        any_step: whether slices of any step are taken, because servers count their own steps (asynchronous updates).
+        slices: shard index -> header and payload of its SNAPSHOT.
+        states: worker -> its state, arrays by name.
+        unsaved: worker -> why its state could not be saved; the checkpoint does not have it.
     """
 
     version: int
@@ -103,14 +116,14 @@ class CheckpointAssembly:
             self.states[worker] = state
 
     def ready(self, servers: int, workers: set[int], now: float) -> bool:
-        """Whether all slices are here, and the states of all these workers, or their time is up."""
+        """Whether all slices are here, and either the states of all these workers are here, too, or time is up."""
         complete = set(self.states) >= workers
         return len(self.slices) == servers and (complete or now >= self.deadline)
 
     def checkpoint(
         self, start: Checkpoint, agent_steps: int, counters: dict[str, Any], config: dict[str, Any]
     ) -> Checkpoint:
-        """The whole of it. `start` gives the names of slots and the layout."""
+        """Makes the checkpoint from its parts; `start` gives the names of the slots and the layout."""
         rows = [payload.reshape(1 + len(start.slots), -1) for _, (_, payload) in sorted(self.slices.items())]
         whole = np.concatenate(rows, axis=1)
         return Checkpoint(

@@ -1,4 +1,4 @@
-"""The chief's checkpoints: gathered from all ranks, written, and the last one of a run tried again where it was not."""
+"""Gathers the chief's checkpoints from all ranks and writes them; retries the last one if it cannot be written."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.rundir import config_to_dict
 
-GATHER_SECONDS = 30.0  # for the parts to arrive
-REPLAY_SECONDS = 300.0  # where workers write the gigabytes of a replay first
-LAST_SAVE_SECONDS = 40.0  # to write the last checkpoint again and again; ranks that were asked to stop have 90 in all
-SAVE_AGAIN_SECONDS = 2.0
+GATHER_SECONDS = 30.0  # time for the parts to arrive
+REPLAY_SECONDS = 300.0  # the same if replays, which may have gigabytes, are written first
+LAST_SAVE_SECONDS = 40.0  # time to retry the last checkpoint; ranks that were asked to stop have 90 seconds in all
+SAVE_AGAIN_SECONDS = 2.0  # between two attempts
 
 
 class Unsaved(NamedTuple):
-    """The last checkpoint, which could not be written yet.
+    """The last checkpoint of a run, if it could not be written yet.
 
     Attributes:
-        checkpoint: to be written.
-        assembly: what it was made of.
-        again: when to try next, by the clock of time.monotonic.
-        until: when to try for the last time.
+        checkpoint: the checkpoint to be written.
+        assembly: the parts from which it was made.
+        again: time.monotonic() of the next attempt.
+        until: time.monotonic() from which on no attempt follows.
     """
 
     checkpoint: Checkpoint
@@ -36,17 +36,17 @@ class Unsaved(NamedTuple):
 
 
 class CheckpointSaver:
-    """Saves one version at a time.
+    """Saves checkpoints, one version at a time.
 
     Args:
-        start: what the run started from; it gives the names of slots and the layout.
-        metrics: of the chief.
-        event: (name, text, **fields) to be noted.
-        counted: (workers) -> agent steps and counters, for a checkpoint that has the states of these.
-        asynchronous: servers and workers count steps of their own.
+        start: the checkpoint from which the run started; it gives the names of slots and the layout.
+        metrics: the chief's metrics.
+        event: (name, text, **fields) -> None; appends an event to the metrics.
+        counted: workers -> agent steps and counters for a checkpoint that has the states of these workers.
+        asynchronous: whether servers and workers count their own steps.
 
     Attributes:
-        gathering: takes the parts.
+        gathering: takes the parts as they arrive.
     """
 
     def __init__(
@@ -69,7 +69,15 @@ class CheckpointSaver:
         return self.gathering.assembly is None and self._unsaved is None
 
     def begin(self, version: int, step: int, wall_seconds: float, last: bool, now: float) -> None:
-        """Gathers the parts of a version; see `CheckpointAssembly`. `now` is time.monotonic."""
+        """Starts to gather the parts of a version.
+
+        Args:
+            version: version of the parameters.
+            step: the first step after the checkpoint.
+            wall_seconds: wall time of the run.
+            last: whether the run ends with this checkpoint.
+            now: time.monotonic().
+        """
         deadline = now + (REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS)
         name = states_of(self._asynchronous, last, step, version)
         self.gathering.begin(
@@ -77,16 +85,18 @@ class CheckpointSaver:
         )
 
     def advance(self, servers: int, workers: set[int], now: float, last: bool) -> str:
-        """Writes what is complete. One that cannot be written is told of; the last one is tried again for some time.
+        """Writes the checkpoint once it is complete.
+
+        If it cannot be written, an event says so; the last checkpoint of a run is retried for some time.
 
         Args:
-            servers: that send slices.
-            workers: that live.
-            now: time.monotonic.
-            last: the run ends with this one.
+            servers: number of servers that send slices.
+            workers: ids of the workers that are alive.
+            now: time.monotonic().
+            last: whether the run ends with this checkpoint.
 
         Returns:
-            Why the last one is given up, or an empty string.
+            why the last checkpoint is given up, or an empty string.
         """
         assembly, incomplete = self.gathering.take(servers, workers, now)
         if assembly is not None and incomplete:
@@ -117,7 +127,7 @@ class CheckpointSaver:
         return error
 
     def _write(self, saved: Checkpoint, assembly: CheckpointAssembly) -> str:
-        """Writes a checkpoint; why it could not be written, or an empty string."""
+        """Writes a checkpoint; returns why it could not be written, or an empty string."""
         with self._metrics.timer("checkpoint"):
             try:
                 path = checkpoints.save(self.context.run_dir, saved, self.context.config.run.checkpoints_kept)

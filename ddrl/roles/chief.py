@@ -1,6 +1,6 @@
-"""The role of the chief: it closes steps, takes checkpoints, has versions evaluated, hears of failures, ends the job.
+"""The chief's role, which closes steps, takes checkpoints, has versions evaluated, handles failures, and ends the job.
 
-It lives in worker 0's process, or in one of its own (`--chief dedicated`).
+It is in worker 0's process, or in a process of its own (`--chief dedicated`).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from ddrl.roles.setup_and_end import ends, setups
 from ddrl.roles.time_left import TimeLeft
 from ddrl.rundir import RESULT, stop_reason, stop_requested, write_json
 
-STOP_FILE_SECONDS = 0.25  # how often the file `stop` is looked for
-LAST_COMMIT_SECONDS = 10.0  # a step that does not close in this time does not delay the end
-FAILED_COMMIT_SECONDS = 1.0  # the same where a rank has failed, whose gradient may be what the step waits for
+STOP_FILE_SECONDS = 0.25  # between two looks for the file `stop`
+LAST_COMMIT_SECONDS = 10.0  # how long the end of a run waits for the step under way to close
+FAILED_COMMIT_SECONDS = 1.0  # the same after a rank has failed, as the step may wait for that rank's gradient
 
 
 class ChiefRole:
-    """See the module.
+    """The chief's role; see the module.
 
     Args:
-        start: the state to start from; version 0 with fresh parameters, or a loaded checkpoint.
+        start: the state to start from: version 0 with fresh parameters, or a loaded checkpoint.
         resumed: whether `start` was loaded.
-        notes: (name, text) of events that tell of `start`.
+        notes: (name, text) of events about `start`, which are appended to the metrics.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class ChiefRole:
         asynchronous = self.coordinator.asynchronous
         self.saver = CheckpointSaver(context, start, self.log.metrics, event, self._counted, asynchronous)
         self._next_stop_check = self._stop_deadline = 0.0
-        self._hears_others = set(context.layout.servers) != {transport.rank}  # which may report at any time
+        self._hears_others = set(context.layout.servers) != {transport.rank}  # servers elsewhere may report at any time
         self._signalled = self._started = self._evaluation_due = False
-        self._without_last: dict[str, Any] = {}  # the result if the last update, which is awaited, is not made
+        self._without_last: dict[str, Any] = {}  # the result if the last update, for which the run waits, is not made
         self._trained_seconds = 0.0
-        self._acted = 0  # agent steps of the run, at least: a part that only evaluates has those of the part before
+        self._acted = 0  # agent steps of all earlier parts, if this part only evaluates; else 0
         self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
-        self._failed: set[int] = set()  # processes that have told of their mistake
+        self._failed: set[int] = set()  # processes that have reported a failure
         self._begin(resumed, notes)
 
     def handle(self, event: Event) -> None:
@@ -113,11 +113,11 @@ class ChiefRole:
         return self.phase is Phase.RUNNING and self._hears_others
 
     def waits(self) -> Wait | None:
-        """Reports of the servers. Whatever else the chief waits for has a deadline of its own."""
+        """The wait for the servers' reports; all other waits of the chief have deadlines of their own."""
         coordinator, layout, servers = self.coordinator, self.context.layout, self.context.layout.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
         if (self.phase is not Phase.RUNNING and not last) or layout.hosts_servers or layout.actors:
-            return None  # a replica or a learner in this process says itself whom it waits for
+            return None  # a server or a learner in this process reports its waits itself
         once = self.context.config.run.start_seconds
         if coordinator.asynchronous:
             return Wait(f"an update after version {coordinator.version}", servers[:1], once)
@@ -140,14 +140,21 @@ class ChiefRole:
     def stop(
         self, status: str, message: str, signalled: bool = False, flags: Flag = Flag.CHECKPOINT | Flag.PUBLISH
     ) -> None:
-        """Ends training at the next update boundary: checkpoint, last evaluation, END."""
+        """Ends training at the next update boundary; a checkpoint, the final evaluation and END follow.
+
+        Args:
+            status: status in the run's result, such as 'finished'.
+            message: why training ends.
+            signalled: whether to end soon: the final evaluation is left out, or cut short.
+            flags: flags of the last COMMIT besides STOP.
+        """
         if self.phase is not Phase.RUNNING:
             self._stop_sooner(status, message, signalled)
             return
         self.phase, self._signalled = Phase.STOPPING, signalled
         self._trained_seconds = time.monotonic() - self.log.began
-        if not flags & Flag.CHECKPOINT:  # the final evaluation is that of the part before, and has its time
-            longest = 60.0 * self.context.config.run.minutes or math.inf  # as for the ranks that wait for its end
+        if not flags & Flag.CHECKPOINT:  # this part only does the final evaluation of the part before, in the same time
+            longest = 60.0 * self.context.config.run.minutes or math.inf  # as in `end_of_job`, the other ranks' wait
             self._trained_seconds = max(self._trained_seconds, min(self._before.trained_seconds, longest))
             self._acted = self._before.agent_steps
         self.time_left.training_over(self._trained_seconds, not signalled)
@@ -159,13 +166,13 @@ class ChiefRole:
             self._command()
 
     def _stop_sooner(self, status: str, message: str, signalled: bool) -> None:
-        """Of a run that is ending already: a failure makes it a failed one, and the last step is awaited no longer."""
+        """Ends a run that is already ending: a failure becomes its result, and a signal limits the last step's time."""
         if status == "failed" and self.result["status"] != "failed":
             self.result |= {"status": status, "message": message}
         if signalled and self.phase is Phase.STOPPING:
             if self._stop_deadline == math.inf:
                 self._without_last = {"status": status, "message": message}
-                self.coordinator.request(Flag.STOP)  # with the step under way, also where it is refused
+                self.coordinator.request(Flag.STOP)  # with the step under way, even if that is refused
             self._signalled = True
             self._stop_deadline = min(self._stop_deadline, time.monotonic() + LAST_COMMIT_SECONDS)
 
@@ -179,7 +186,7 @@ class ChiefRole:
         self._write_line(time.monotonic())
         cut = self._signalled and self.evaluator.lacks_final(self._trained_seconds)
         if cut and self.result["status"] == "finished":
-            self.result["unevaluated"] = True  # training is done; who goes on with the run evaluates it
+            self.result["unevaluated"] = True  # training is done; if the run is resumed, it is evaluated
         totals = self.evaluator.to_score | {
             "update": self._last_version,
             "agent_steps": max(self._acted, self.collector.agent_steps),
@@ -203,13 +210,16 @@ class ChiefRole:
             self._on_closed(closed)
 
     def _awaits_checkpoint(self, now: float) -> bool:
-        """Whether the next update waits for parts of the last checkpoint: it has one, too, and both reset games, which
-        has to happen with the same updates in every run."""
+        """Whether the next update has to wait for the parts of the last checkpoint.
+
+        It has to if it needs a checkpoint, too, and checkpoints reset games: resets must come with the same updates in
+        every run, so this checkpoint must not be put off.
+        """
         gathering = self.context.config.run.reset_at_checkpoint and self.saver.gathering.assembly is not None
         return gathering and self.budget.checkpoint_due(self.coordinator.next_version, now)
 
     def _request_flags(self) -> None:
-        """Asks for whatever is due with the next update."""
+        """Requests what is due with the next update: the end, a checkpoint, a published version."""
         if self._ends_at_once():
             return
         version = self.coordinator.next_version
@@ -225,16 +235,16 @@ class ChiefRole:
             self.coordinator.request(Flag.PUBLISH)
             self._evaluation_due = True
         if self.context.layout.actors:
-            self.coordinator.request(Flag.PUBLISH)  # which copies nothing
+            self.coordinator.request(Flag.PUBLISH)  # with every update, since it copies nothing
         if self.coordinator.wants_command:
             self._command()
 
     def _ends_at_once(self) -> bool:
-        """Ends a run whose budget earlier parts had used up, before it makes an update; whether it did."""
+        """Ends a run before its first update if earlier parts have used up a budget; returns whether it has done so."""
         begins = self.coordinator.version == self.start.version
         if not begins or not (budget := self._before.used_up(self.budget)):
             return False
-        self.stop("finished", budget, flags=Flag.PUBLISH)  # an earlier part made its last checkpoint
+        self.stop("finished", budget, flags=Flag.PUBLISH)  # no checkpoint: an earlier part has saved this version
         if self.phase is Phase.STOPPING:
             self._command()
         return True
@@ -257,7 +267,7 @@ class ChiefRole:
         if flags & Flag.CHECKPOINT:
             self.saver.begin(closed.version, self.coordinator.step, self.log.wall_seconds, last, now)
             self.budget.checkpointed(closed.version, now)
-            if self.coordinator.asynchronous and not last:  # servers answer one worker, and have no word for all
+            if self.coordinator.asynchronous and not last:  # servers do not pass CHECKPOINT on to workers here
                 workers = (self.context.layout.workers[worker] for worker in self.coordinator.live)
                 self.transport.send(json_blob(process, Topic.STATE_DUE, closed.version) for process in workers)
         if last:
@@ -297,12 +307,12 @@ class ChiefRole:
     # Budget, checkpoints, metrics ----------------------------------------------------------------------------
 
     def _look_for_stop(self, now: float) -> None:
-        """A request to stop ends training, and also cuts the last evaluation short."""
+        """Looks for the file `stop`, which asks to end training, and also cuts the final evaluation short."""
         if now >= self._next_stop_check:
             self._next_stop_check = now + STOP_FILE_SECONDS
             if stop_requested(self.context.run_dir):
                 if self.phase is Phase.RUNNING and self.coordinator.takes_requests:
-                    self._ends_at_once()  # else a run that lacks its final evaluation alone would be one to be trained
+                    self._ends_at_once()  # so that a run that lacks only its final evaluation still counts as trained
                 why = stop_reason(self.context.run_dir)
                 self.stop("stopped", f"stopped: {why}" if why else "stopped on request", signalled=True)
                 self._signalled = True
@@ -315,7 +325,7 @@ class ChiefRole:
         last = self.phase is Phase.SAVING
         error = self.saver.advance(len(self.coordinator.holders), self.coordinator.live, now, last)
         if error and self.result["status"] != "failed":
-            # Without its last checkpoint a run has failed, however it was to end; a job begins again from an older one.
+            # A run without its last checkpoint has failed, however it ended; a new start begins from an older one.
             text = f"{self.result['message']}, but the last checkpoint is not written: {error}"
             self.result |= {"status": "failed", "message": text, "unsaved": True}
         if last and self.saver.idle:
@@ -326,13 +336,16 @@ class ChiefRole:
                 self.log.event("phase", announcement(self.context.config.evaluation, limit), **phase)
 
     def _counted(self, workers: Iterable[int]) -> tuple[int, dict[str, Any]]:
-        """Agent steps and counters of a checkpoint with the states of these workers, who report before they send it."""
+        """The agent steps and counters of a checkpoint that has the states of these workers.
+
+        They are complete, because each worker reports its metrics before it sends its state.
+        """
         metrics = self.collector.state(_rank_of(worker) for worker in workers)
         counters = {
             "metrics": metrics,
             "evaluations": self.evaluations.state(),
             "trained_seconds": self._trained_seconds,
-            "acted_agent_steps": self.collector.agent_steps,  # those too that a resume acts again
+            "acted_agent_steps": self.collector.agent_steps,  # including those that a resumed run acts again
         }
         return int(metrics["totals"].get("agent_steps", 0)), counters
 
@@ -363,7 +376,7 @@ class ChiefRole:
         self._failed.add(peer)
         self.log.event("rank_failed", f"{name}: {line}", traceback=text)
         if peer == self.evaluator.rank:
-            self.evaluator.lost()  # though it may go on sending reports
+            self.evaluator.lost()  # it may still send reports, but evaluates no more
         self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
         if self.phase is Phase.STOPPING:
             self._stop_deadline = min(self._stop_deadline, time.monotonic() + FAILED_COMMIT_SECONDS)
@@ -374,7 +387,7 @@ class ChiefRole:
             return
         layout = self.context.layout
         name = layout.name(event.peer)
-        note = self.log.event if event.peer not in self._failed else lambda *what: None  # why it died was told
+        note = self.log.event if event.peer not in self._failed else lambda *what: None  # it has said why
         for worker, process in layout.workers.items():
             if process == event.peer:
                 self.transport.send(self.coordinator.worker_lost(worker))
@@ -393,5 +406,5 @@ class ChiefRole:
 
 
 def _rank_of(worker: int) -> str:
-    """What a worker's reports are filed under."""
+    """The name under which the collector files a worker's reports."""
     return f"worker-{worker}"

@@ -1,4 +1,7 @@
-"""Makes the roles that compute. Only processes that have one import this, and with it TensorFlow."""
+"""Makes the roles that compute: worker, evaluator and chief.
+
+Only processes with such a role import this module, and with it TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ class ComputeRoles:
     """A factory that builds the network once for the roles of one process.
 
     Args:
-        context: of the job.
+        context: the job's context.
         assignment: the cores and the GPU of this rank; `expose_gpu` was called for it before this module was imported.
-        workers_here: workers on this host, which share its memory.
+        workers_here: number of workers on this host, which share its memory.
 
     Raises:
-        UsageError: more servers than parameters; replays that do not fit into memory.
+        UsageError: there are more servers than parameters, or the replays do not fit into memory.
     """
 
     def __init__(self, context: JobContext, assignment: Assignment, workers_here: int = 1):
@@ -59,7 +62,7 @@ class ComputeRoles:
     def worker(
         self, transport: Transport, index: int, wake: Callable[[], None], working: Callable[[], object] = lambda: None
     ) -> WorkerRole:
-        """Worker `index` with its environments; where others act, the learner."""
+        """Makes worker `index` with its environments; with Ape-X, where actors act, it makes the learner."""
         if self.context.layout.actors:
             return self._learner(transport, index, wake)
         config = self.context.config
@@ -78,7 +81,7 @@ class ComputeRoles:
         return WorkerRole(self.context, transport, index, self.network, feed.schedule, learner, metrics, wake, feed)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:
-        """The evaluator."""
+        """Makes the evaluator."""
         games = self.context.config.evaluation.eval_games
         sizes = (*(n for n in (1, 4, 10, 20, 50) if n < games), games)
         return EvaluatorRole(
@@ -86,7 +89,7 @@ class ComputeRoles:
         )
 
     def chief(self, transport: Transport, resume: bool) -> ChiefRole:
-        """The chief, from fresh parameters, those of --init-from, or the run's newest good checkpoint."""
+        """Makes the chief, which starts from fresh parameters, those of --init-from, or the newest good checkpoint."""
         start = self._start(resume)
         return ChiefRole(self.context, transport, start.checkpoint, resume, start.notes)
 
@@ -101,7 +104,7 @@ class ComputeRoles:
         return Start(self._fresh(slots))
 
     def _fresh(self, slots: dict[str, np.ndarray]) -> Checkpoint:
-        """Version 0: everything is new, but the parameters where --init-from names some."""
+        """Version 0 of a new run; its parameters are fresh, unless --init-from names others."""
         config, counters = self.context.config, dict[str, Any]()
         if config.run.init_from:
             source = source_of(config.run.init_from, self.network.parameter_shapes)

@@ -11,8 +11,8 @@ class EarlierParts:
     """The parts of a run before this one: each resume begins a part. Without a resume they have used nothing.
 
     Args:
-        context: of the job.
-        start: what this part of the run started from.
+        context: the job's context.
+        start: the checkpoint from which this part of the run started.
 
     Attributes:
         trained_seconds: how long the previous part trained, if the checkpoint is its last one; else 0.
@@ -26,15 +26,15 @@ class EarlierParts:
 
     @property
     def planned_seconds(self) -> float:
-        """Wall time that the run will have had when its budget of minutes is used up; 0 without one."""
+        """Wall time of the run, in seconds, when this part's budget of minutes is used up; 0 without such a budget."""
         minutes = self._context.config.run.minutes
         return self._wall_seconds + 60.0 * minutes if minutes else 0.0
 
     def used_up(self, budget: Budget) -> str | None:
-        """Which budget they had used up, or None.
+        """A text that says which budget the earlier parts had used up; None if they had not.
 
-        Minutes count anew in every part, unless only the final evaluation is missing. Only the last checkpoint of a
-        part tells how long it trained, so from an older one training continues.
+        Minutes are counted anew in every part, unless only the final evaluation is missing. Only the last checkpoint of
+        a part says how long the part trained, so training continues from an older one.
         """
         done = self._context.evaluates_only and self.trained_seconds > 0.0
         seconds = 60.0 * self._context.config.run.minutes if done else 0.0

@@ -1,4 +1,7 @@
-"""When the chief has a version evaluated, and for how long: regularly, and never more than its share of the time."""
+"""Decides when the chief has a version evaluated, and how long that may take.
+
+Evaluations are regular, and take no more than their share of the run's time.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,21 @@ from ddrl.config import EvaluationConfig
 from ddrl.config.evaluation import WHOLE_GAMES_SECONDS
 from ddrl.reporting.rank_metrics import RankMetrics
 
-SHORTEST_SECONDS = 8.0  # an evaluation gets this much whatever its share of the time, or it would say nothing
-PARTS = 6  # a run's share of the time is enough for so many evaluations that have a core to themselves
-WHOLE = 4.0  # times as long as others one may take that plays all games, since the target may have been reached
-AT_ONCE, FINAL_AT_ONCE = 4, 20  # games; few are over soon, many take less time in all
+SHORTEST_SECONDS = 8.0  # an evaluation gets this much, whatever its share of the time: with less it would say nothing
+PARTS = 6  # a run's share of the time is enough for at least so many evaluations
+WHOLE = 4.0  # how much longer an evaluation may take that plays all games, as the target may have been reached
+AT_ONCE, FINAL_AT_ONCE = 4, 20  # games at once: with few, the first are over sooner; with many, all are over sooner
 
 
 def announcement(config: EvaluationConfig, limit: float) -> str:
-    """What is said when the final evaluation begins, which may take so many seconds."""
+    """The text of the event with which the final evaluation begins, which may take `limit` seconds."""
     games = f"{config.eval_games} games"
     at_most = "" if limit >= WHOLE_GAMES_SECONDS else f", {limit:.0f} s at most"
     return f"the final evaluation: {games}{at_most}; Ctrl-C ends it and keeps the games that are over"
 
 
 def unfinished_text(content: Mapping[str, Any]) -> str:
-    """What is said of a result without a game that was over."""
+    """The text of the event for an evaluation of which no game was over in time."""
     stuck = f", {content['stuck']} of them stuck without a reward" if content.get("stuck") else ""
     text = f"no game was over within {content['seconds']:.0f} s ({content['timed_out']} unfinished{stuck})"
     if content.get("ended"):
@@ -33,18 +36,18 @@ def unfinished_text(content: Mapping[str, Any]) -> str:
 
 
 class Evaluations:
-    """Bookkeeping of evaluations; a snapshot that falls due while the last still plays is skipped and counted.
+    """Keeps account of evaluations; one that falls due while another is still playing is skipped and counted.
 
-    What they take of the run's time is counted in seconds of the whole machine: an evaluator that gets a quarter of one
-    of two cores takes an eighth of it.
+    The time of evaluations is counted in seconds of the whole machine: an evaluator that gets a quarter of one of two
+    cores takes an eighth of the machine.
 
     Attributes:
-        idle: no evaluation is under way.
-        seconds: that evaluations took, of the machine.
-        reached: the target was reached in this part of the run: no evaluation has to find out any more.
+        idle: whether no evaluation is under way.
+        seconds: time of the whole machine that evaluations have taken.
+        reached: whether the target was reached in this part of the run, so that no evaluation has to check it.
 
     Args:
-        version: of the parameters at the start of this part of the run.
+        version: version of the parameters at the start of this part of the run.
         state: what `state` returned in the part before, or None.
     """
 
@@ -60,7 +63,7 @@ class Evaluations:
         self._game_seconds: float | None = None
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state that a checkpoint keeps."""
         return {"seconds": self.seconds, "last_seconds": self._next_seconds}
 
     def due(self, version: int, elapsed: float, metrics: RankMetrics) -> bool:
@@ -73,16 +76,16 @@ class Evaluations:
             return False
         share = self.config.eval_time_share
         if self.seconds + self._next_seconds > share * (elapsed + self._next_seconds):
-            return False  # it stays due, until its share of the time has grown
+            return False  # the evaluation stays due until its share of the time has grown enough
         self._next_version = version + self.config.eval_every_updates
         return True
 
     def during_training(self, elapsed: float, planned: float) -> dict[str, Any]:
-        """What the evaluator is told of an evaluation that starts now: games at once (0: all), its longest time.
+        """The settings of an evaluation that starts now: games at once (0: all), longest time, and target if needed.
 
         Args:
-            elapsed: wall time of the run.
-            planned: wall time of the whole run, or 0 where it is open.
+            elapsed: wall time of the run so far, in seconds.
+            planned: wall time of the whole run in seconds, or 0 if it is not known.
         """
         config = self.config
         longest = config.longest_seconds
@@ -91,36 +94,36 @@ class Evaluations:
         part = config.eval_time_share * max(elapsed, planned) / PARTS
         saved = min(
             config.eval_time_share * elapsed - self.seconds, 2.0 * part
-        )  # of a machine with few updates a minute
+        )  # unused time, which adds up on a machine with few updates a minute
         self._limit = min(longest, max(SHORTEST_SECONDS, part, saved, self._needed))
         open_target = config.target_score is not None and not self.reached
         target = {"target": config.target_score, "target_seconds": WHOLE * longest} if open_target else {}
         return {"at_once": AT_ONCE, "limit_seconds": self._limit, **target}
 
     def at_the_end(self, trained_seconds: float) -> dict[str, Any]:
-        """The same of the one at the end of a run, which plays all games where it can. A limit of 0: there is none."""
+        """The settings of the final evaluation, which plays all games if time allows; with limit 0 there is none."""
         limit = self.config.longest_final_seconds(trained_seconds)
         return {"at_once": 0 if self.config.plays_all_games else FINAL_AT_ONCE, "limit_seconds": limit, "final": True}
 
     def final_seconds(self, trained_seconds: float) -> float:
-        """What the one at the end is likely to take, by the pace of those before."""
+        """The seconds that the final evaluation will probably take, estimated from the pace of earlier ones."""
         limit = self.config.longest_final_seconds(trained_seconds)
         return limit if self._game_seconds is None else min(limit, self._game_seconds * self.config.eval_games)
 
     def start(self, version: int) -> None:
-        """The evaluator was asked to play."""
+        """Notes that the evaluator was asked to play with this version."""
         self._playing, self.idle = version, False
 
     def finish(self, content: Mapping[str, Any]) -> bool:
-        """Takes a result; False if it is not the one that is waited for."""
+        """Takes a result; returns False if it is not of the evaluation that is under way."""
         if content["version"] != self._playing:
             return False
         seconds, games = content["seconds"], content.get("games")
         took = content.get("machine_seconds", seconds)
         self.seconds += took
-        # Where no game was over, the next evaluation waits until it may take twice as long, or none would ever be.
+        # If no game was over, the next evaluation waits until it may take twice as long; else none would ever be over.
         self._needed = 0.0 if games != 0 else min(2.0 * seconds, self.config.longest_seconds)
-        # One that played all games for its target took longer than the next one will.
+        # An evaluation that played all games for the target took longer than the next one will.
         longest = max(min(seconds, self._limit) if self._limit else seconds, self._needed)
         self._next_seconds = longest * (took / seconds if seconds else 1.0)
         if games:
@@ -129,5 +132,5 @@ class Evaluations:
         return True
 
     def lost(self) -> None:
-        """The evaluator died, or its result is not waited for."""
+        """Notes that no result will come: the evaluator died, or its result is not awaited any longer."""
         self._playing, self.idle = None, True

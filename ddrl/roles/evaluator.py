@@ -1,4 +1,4 @@
-"""The role of the evaluator: it plays whole games with frozen, published parameters and reports the scores."""
+"""The evaluator's role, which plays whole games with frozen, published parameters and reports the scores."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from ddrl.placement.resources import this_machine
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.best_evaluation import BestEvaluation
 
-SLICE_SECONDS = 0.02  # it plays this long between two polls
-AHEAD = 4  # games that step at the same time: each step waits for a thread to wake, long where all cores are busy
-ALL_AT_ONCE = 50
-FRESH_GAMES = 104_729  # added to the seed of games that are played anew for the target
+SLICE_SECONDS = 0.02  # how long the evaluator plays between two polls
+AHEAD = 4  # games that step at the same time: each step waits for a thread to wake, which is slow while cores are busy
+ALL_AT_ONCE = 50  # most games at once when all games are played for the target
+FRESH_GAMES = 104_729  # added to the seed when all games are played for the target, so that they are new games
 
 
 class EvaluatorRole:
-    """Plays when the chief says EVALUATE; a newer request ends the games that are under way, and one that says only
-    "end" does so and has their result.
+    """Plays when the chief sends EVALUATE.
+
+    A newer request ends the games that are under way, without a result. A request that says only "end" ends them, too,
+    but with a result.
 
     Args:
         make_policy: () -> the compiled policy; called at the first request, since it takes memory and time.
@@ -52,9 +54,9 @@ class EvaluatorRole:
         self._games: Generator[None, None, EvaluationResult] | None = None
         self._turns: Turns | None = None
         self._deadline = math.inf
-        self._parameters: np.ndarray = np.zeros(0, np.float32)  # that are played with; nobody writes to them
-        self._vector: Any = None  # the same as the policy takes them
-        self._plays_all = False  # for the target
+        self._parameters: np.ndarray = np.zeros(0, np.float32)  # the parameters that play; nobody writes to them
+        self._vector: Any = None  # the same parameters, on the policy's device
+        self._plays_all = False  # whether all games are being played, for the target
         self._started, self._fetching = 0.0, False
         self._started_processor = 0.0
         self._next_report = time.monotonic()
@@ -94,7 +96,7 @@ class EvaluatorRole:
         return self._games is not None
 
     def busy(self) -> bool:
-        """Whether games are being played; see `ddrl.exchange.local.Hosted`."""
+        """Whether games are being played, so that it has work at the next poll; see `ddrl.exchange.local.Hosted`."""
         return self._games is not None
 
     def waits(self) -> Wait | None:
@@ -115,7 +117,7 @@ class EvaluatorRole:
         self._start_games(None if evaluation.eval_agent_steps else turns)  # a budget of steps ends games by itself
 
     def _play_all(self) -> None:
-        """All games, new ones: the first ones may have reached the target by luck, and only all of them can tell."""
+        """Plays all games, and new ones, because the games so far may have reached the target by luck."""
         self._plays_all = True
         games = self.context.config.evaluation.eval_games
         self._start_games(Turns(games, ALL_AT_ONCE, self._request["target_seconds"]), FRESH_GAMES)
@@ -124,14 +126,14 @@ class EvaluatorRole:
         config, request, policy, vector = self.context.config, self._request, self._policy, self._vector
         assert policy is not None
         self._turns = turns
-        if self._deadline > 0.0:  # else it was asked to end while the parameters were on their way
+        if self._deadline > 0.0:  # else the evaluation was asked to end while its parameters were on their way
             self._deadline = math.inf if turns else time.monotonic() + request["limit_seconds"]
         cores = this_machine().cores
         self._games = play_games(
             config.environment,
             lambda observations: policy(vector, observations)[0],
             config.evaluation.eval_games,
-            # Other games than training's, and other ones each time.
+            # The seed differs from those of training, and from one version to the next.
             seed=config.run.seed + 7919 * (request["version"] + 1) + fresh,
             epsilon=config.evaluation.eval_epsilon,
             drawn=config.evaluation.draws_actions,
@@ -167,8 +169,10 @@ class EvaluatorRole:
         return target is not None and some and not self._plays_all and self._deadline > 0 and result.mean >= target
 
     def _machine_seconds(self) -> float:
-        """That the evaluation took of the whole machine; where it shares a process with training, training stands still
-        meanwhile."""
+        """The seconds of the whole machine that the evaluation has taken.
+
+        In a run of one process it is all the time since the start, because training stands still meanwhile.
+        """
         seconds = time.monotonic() - self._started
         if self.context.config.single_process:
             return seconds
@@ -190,7 +194,7 @@ class EvaluatorRole:
             "machine_seconds": self._machine_seconds(),
             "stamp": result.stamp,
         }
-        self._best.take(content, self._parameters)  # before the chief, which may end the job, has the last result
+        self._best.take(content, self._parameters)  # comes first, as the chief may end the job after the last result
         self.transport.send([json_blob(self.context.layout.chief, Topic.RESULT, content)])
 
     def _event(self, name: str, text: str) -> None:

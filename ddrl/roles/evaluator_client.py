@@ -1,4 +1,4 @@
-"""The chief's side of evaluation: has versions evaluated, takes the results, and waits a limited time for the last."""
+"""The chief's side of evaluation: it has versions evaluated, takes the results, and waits for the last one."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ddrl.job.role import Topic, json_blob
 from ddrl.reporting.metrics import EVALUATED, complete, evaluation_record
 from ddrl.roles.evaluations import Evaluations, unfinished_text
 
-LAST_RESULT_SECONDS = 60.0  # the last evaluation's start and result, beyond the time of its games
-ENDED_RESULT_SECONDS = 5.0  # its result, when it was asked to end
+LAST_RESULT_SECONDS = 60.0  # time for the final evaluation to start and to report, beyond that of its games
+ENDED_RESULT_SECONDS = 5.0  # time for it to report when it was asked to end
 
 
 class EvaluatorClient:
-    """One evaluation at a time. Without an evaluator nothing is evaluated.
+    """Has the evaluator play, one evaluation at a time. Without an evaluator, it does nothing.
 
     Args:
-        evaluations: know when one is due, and how long it may take.
-        event: (name, text, **fields) to be noted.
-        write: takes the record of an evaluation.
-        now: of the clock that all `now` are of.
+        evaluations: decides when an evaluation is due, and how long it may take.
+        event: (name, text, **fields) -> None; appends an event to the metrics.
+        write: appends the record of an evaluation to the metrics.
+        now: time.monotonic(), as is every `now` of the methods.
 
     Attributes:
-        rank: of the evaluator; None where there is none, or it died.
-        to_score: what the target score took, for the result; empty until it is reached.
+        rank: rank of the evaluator; None if there is none, or it has died.
+        to_score: the time that the target score took, for the run's result; empty until the target is reached.
     """
 
     def __init__(
@@ -44,38 +44,43 @@ class EvaluatorClient:
         self._target = context.config.evaluation.target_score
         self.to_score: dict[str, float] = {}
         self._evaluations, self._event, self._write = evaluations, event, write
-        self._final: dict[str, Any] = {}  # request of the final evaluation
-        self._whole = False  # all its games are over
-        self._deadline = math.inf  # of its result
+        self._final: dict[str, Any] = {}  # settings of the final evaluation; empty until it is asked for
+        self._whole = False  # whether all games of the final evaluation are over
+        self._deadline = math.inf  # of the final evaluation's result
         self._heard = now
 
     def play(self, at: Mapping[str, Any], planned: float) -> None:
         """Has a version evaluated during training.
 
         Args:
-            at: version, agent steps, and wall seconds of the parameters, which are the newest.
-            planned: wall time of the whole run in seconds, or 0 where it is open.
+            at: version, agent steps and wall seconds of the newest parameters, by name.
+            planned: wall time of the whole run in seconds, or 0 if it is not known.
         """
         self._ask(at, self._evaluations.during_training(at["wall_seconds"], planned))
 
     def play_last(self, at: Mapping[str, Any], trained_seconds: float) -> None:
-        """Has the last version evaluated by the whole protocol, unless the run is not to have that."""
+        """Starts the final evaluation, unless the run is to have none."""
         how = self._evaluations.at_the_end(trained_seconds)
         if self.rank is not None and how["limit_seconds"]:
             self._final = how
             self._ask(at, how)
 
     def await_last(self, now: float) -> float:
-        """From now on the run waits for the final evaluation alone: for so many seconds; 0 if there is none."""
+        """Notes that the run now waits for the final evaluation only.
+
+        Returns:
+            the seconds that its games may take; 0 if there is no final evaluation.
+        """
         limit = float(self._final.get("limit_seconds", 0.0))
         self._deadline = now + limit + LAST_RESULT_SECONDS
         return limit
 
     def is_over(self, now: float, ended: bool) -> bool:
-        """Whether the final evaluation is over, or is not waited for any longer.
+        """Whether the final evaluation is over, or the run does not wait for it any longer.
 
         Args:
-            ended: it is to stop, and to keep the games that are over.
+            now: time.monotonic().
+            ended: whether it has to stop, and to keep only the games that are over.
         """
         if not self._final or self._evaluations.idle or self.rank is None:
             return True
@@ -91,19 +96,19 @@ class EvaluatorClient:
         return True
 
     def lacks_final(self, trained_seconds: float) -> bool:
-        """Of a run that was asked to end: whether it has no final evaluation because of that, or one of fewer games.
+        """Whether a run that was asked to end lacks its final evaluation, or games of it, for that reason.
 
-        One whose time was up is as it was to be.
+        An evaluation whose time was up lacks nothing.
         """
         wanted = self.rank is not None and self._evaluations.at_the_end(trained_seconds)["limit_seconds"] > 0.0
         return wanted and not self._whole and (not self._final or "ended" in self._final)
 
     def heard(self, now: float) -> None:
-        """The evaluator sent something."""
+        """Notes that the evaluator has sent something."""
         self._heard = now
 
     def take(self, content: Mapping[str, Any]) -> str:
-        """Takes a result; where it is the first to reach the target score, this in words, else an empty string."""
+        """Takes a result; returns a text if it is the first to reach the target score, else an empty string."""
         record, target, evaluations = self._record(content), self._target, self._evaluations
         if record is None or target is None or evaluations.reached:
             return ""
@@ -116,9 +121,9 @@ class EvaluatorClient:
         return text
 
     def _record(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The record of a result, which is written; None where there are no scores."""
+        """Writes the record of a result, and returns it; None if there are no scores."""
         if not self._evaluations.finish(content):
-            return None  # games of an older version that were ended
+            return None  # the result is of an older version, whose games were ended
         if "failed" in content:
             self._event("evaluation_failed", content["failed"], update=content["version"])
             return None
@@ -132,7 +137,7 @@ class EvaluatorClient:
         return record
 
     def lost(self) -> None:
-        """It died, and nothing is evaluated any more."""
+        """Notes that the evaluator has died or failed, so that nothing is evaluated any more."""
         self.rank = None
         self._evaluations.lost()
 
@@ -142,7 +147,7 @@ class EvaluatorClient:
             self._transport.send([json_blob(self.rank, Topic.EVALUATE, {**at, **how})])
 
     def _silent(self, now: float) -> bool:
-        """Whether it has not reported for so long that its last result will not come: whole games may take hours."""
+        """Whether the evaluator has not reported for so long that it must hang; its games alone could take hours."""
         run = self._run
         patience = max(run.stall_seconds, run.start_seconds, 3.0 * run.log_every_seconds)
         return run.stall_seconds > 0 and now - self._heard >= patience

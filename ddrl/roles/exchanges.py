@@ -21,11 +21,11 @@ Tensors = Sequence[tuple[str, tuple[int, ...]]]
 
 
 def setup_of(context: JobContext, tensors: Tensors = ()) -> Setup:
-    """The settings that the exchange needs, and which process has which role in it.
+    """Makes the `Setup`: the settings that the exchange needs, and the processes of each role.
 
     Args:
-        context: of the job.
-        tensors: of the network; needed where gradients are made or applied.
+        context: the job's context.
+        tensors: tensors of the network; needed in processes that make or apply gradients.
     """
     config, layout = context.config, context.layout
     factors = config.algorithm.learning_rate_factors
@@ -48,12 +48,12 @@ def setup_of(context: JobContext, tensors: Tensors = ()) -> Setup:
 
 
 def make_server(context: JobContext, index: int, size: int, tensors: Tensors = ()) -> Server:
-    """The server of this process, for `size` parameters, which are these tensors; see `Exchange.server`."""
+    """Makes the server of this process for `size` parameters, those of `tensors`; see `Exchange.server`."""
     return _exchange(context).server(setup_of(context, tensors), index, size)
 
 
 def make_coordinator(context: JobContext, step: int, version: int) -> Coordinator:
-    """The chief's coordinator; see `Exchange.coordinator`."""
+    """Makes the chief's coordinator; see `Exchange.coordinator`."""
     return _exchange(context).coordinator(setup_of(context), step, version)
 
 

@@ -1,4 +1,4 @@
-"""The hash of each version's parameters, by which two runs can be compared."""
+"""A file with a hash of each version's parameters, by which two runs can be compared."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ HASHES = "parameter_hashes.txt"
 
 
 class ParameterHashes:
-    """Appends a line `version hash` for each version. A resumed run begins again where its checkpoint is.
+    """Appends a line `version hash` for each version. A resumed run repeats the versions after its checkpoint.
 
     Args:
-        run_dir: of the run; the file in it is `parameter_hashes.txt`.
+        run_dir: the run directory; the file in it is `parameter_hashes.txt`.
     """
 
     def __init__(self, run_dir: Path):
@@ -22,7 +22,7 @@ class ParameterHashes:
         self._last = -1
 
     def add(self, version: int, parameters: np.ndarray) -> None:
-        """Notes the parameters <float32>[N] of a version, once."""
+        """Appends the hash of a version's parameters <float32>[N], unless this version came last, too."""
         if version != self._last:
             self._file.write(f"{version} {parameter_hash(parameters)}\n")
             self._last = version

@@ -40,9 +40,9 @@ from ddrl.rundir import RESULT, write_json
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-USAGE_SECONDS = 5.0  # in which rank 0 says what is wrong and ends the others
-ABORT_SECONDS = 10.0
-REVOKE_SECONDS = 2.0  # in which the other ranks see that the job is called off, and leave
+USAGE_SECONDS = 5.0  # time for rank 0 to say what is wrong and to end the other ranks
+ABORT_SECONDS = 10.0  # time for MPI_Abort, after which this process ends by itself
+REVOKE_SECONDS = 2.0  # time for the other ranks to see that the communicator is revoked, and to leave
 
 
 def run(
@@ -54,13 +54,19 @@ def run(
 ) -> int:
     """Runs this process' part of a job; returns the exit status.
 
-    Single process: no MPI. Otherwise the world must have as many ranks as the configuration needs.
+    A job of a single process uses no MPI. Otherwise MPI's world must have as many ranks as the configuration needs. A
+    failure of one rank ends all of them, and the reason is written to the run's result.json.
 
-    A failure of one rank ends all of them; why is in the run's result.json. Where there was none, `at_end` is done
-    when the other ranks may go. `evaluates_only` is of the JobContext.
+    Args:
+        config: settings of the run.
+        run_dir: the run directory.
+        resume: whether to start from the newest checkpoint.
+        at_end: called at the end of a job without failure, when the other ranks need nothing more from this one.
+        evaluates_only: see `JobContext`.
 
     Raises:
-        UsageError: what the user can mend, in a single process. A rank of a job prints it, and aborts the job.
+        UsageError: the user has to change something. It is raised in a single process only: a rank of a job prints it,
+            and aborts the job.
     """
     flush_denormals()
     StopSignal(run_dir)
@@ -150,16 +156,16 @@ def _run_rank(
             roles.append(WordRole(context, transport))
         run_roles(roles, transport, waiter, watchdog.note)
     except JobRevoked:
-        time.sleep(1.0)  # whoever saw the death first says what happened
+        time.sleep(1.0)  # time for the rank that saw the death first to say what happened
         leave_now(EXIT_FAILED)
     except RoleLost as error:
         message = f"{error}; {go_on(run_dir)}"
         write_failure(run_dir, message, lost=str(error))
         print(message, flush=True)
         _call_off(transport)
-        return abort(EXIT_FAILED)  # for ranks that do not hear of it, because they hang
+        return abort(EXIT_FAILED)  # ends ranks that hang, and so do not see that the communicator is revoked
     except (UsageError, Garbled) as error:
-        if survive:  # MPI_Abort then ends no other rank
+        if survive:  # with ULFM, MPI_Abort ends no other rank
             write_failure(run_dir, str(error), usage_error=isinstance(error, UsageError))
             _call_off(transport)
         raise
@@ -175,16 +181,16 @@ def _run_rank(
 
 
 def _call_off(transport: Any) -> None:
-    """With ULFM, has all other ranks of an MpiTransport leave."""
+    """Revokes the communicator of an MpiTransport, so that all other ranks leave; does so only with ULFM."""
     transport.revoke()
     time.sleep(REVOKE_SECONDS)
 
 
 def _die_of(error: BaseException, context: JobContext, rank: int, transport: Transport) -> None:
-    """Ends this process because of a mistake in one of its roles.
+    """Ends this process because of an exception in one of its roles.
 
-    With ULFM, MPI_Abort ends no other rank, and they hear nothing of a process that exits. So the chief is told, which
-    saves what there is, and the others see this process die.
+    With ULFM, MPI_Abort ends no other rank, and the other ranks do not notice a process that exits. So this one tells
+    the chief, which saves a checkpoint, and then kills itself, which the others notice.
     """
     _write_mistake(context.run_dir, error)
     if rank != context.layout.chief:
@@ -194,7 +200,7 @@ def _die_of(error: BaseException, context: JobContext, rank: int, transport: Tra
 
 
 def _write_mistake(run_dir: Path, error: BaseException) -> None:
-    """Where it was made goes to log.txt; to be called while it is handled."""
+    """Writes an exception to result.json, and its traceback to log.txt; to be called while it is handled."""
     write_failure(run_dir, f"{in_one_line(error)} (see log.txt)")
     traceback.print_exc()
 
@@ -204,12 +210,16 @@ def _seats(comm: Any) -> tuple[Seat, ...]:
 
     try:
         return gather_seats(comm)
-    except (MPI.Exception, ValueError) as error:  # after a death a collective operation brings anything
+    except (MPI.Exception, ValueError) as error:  # after a death, a collective operation may return anything
         raise RoleLost("a rank died while the job began") from error
 
 
 def _assign(config: TrainConfig, seats: tuple[Seat, ...], rank: int) -> tuple[Assignment, ...]:
-    """The same on every rank; all see the same mistake, of which rank 0 speaks, and ends the others."""
+    """The assignments of all ranks, which every rank finds alike.
+
+    If the settings do not fit the ranks, all of them find the same mistake. The other ranks wait, so that rank 0 alone
+    reports it, and ends the job.
+    """
     try:
         return place_ranks(config, seats)
     except UsageError:
@@ -219,30 +229,30 @@ def _assign(config: TrainConfig, seats: tuple[Seat, ...], rank: int) -> tuple[As
 
 
 def ulfm_works() -> bool:
-    """Whether this MPI reports dead ranks instead of ending the job: started by `mpirun --with-ft ulfm`."""
+    """Whether MPI reports dead ranks instead of ending the job, as it does under `mpirun --with-ft ulfm`."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
 
 
 def abort(status: int) -> int:
-    """Ends all ranks: the others wait for what this one will never send, and MPI_Finalize would wait for them."""
+    """Ends all ranks by MPI_Abort; MPI_Finalize would wait for the others, which wait for messages of this rank."""
     from mpi4py import MPI
 
     sys.stdout.flush()
     sys.stderr.flush()
-    threading.Timer(ABORT_SECONDS, leave_now, (status,)).start()  # should MPI hang, too
+    threading.Timer(ABORT_SECONDS, leave_now, (status,)).start()  # in case MPI_Abort hangs, too
     MPI.COMM_WORLD.Abort(status)
     return status
 
 
 def leave_now(status: int) -> None:
-    """Ends this process at once: after a loss that ends the job, MPI_Finalize can hang."""
+    """Ends this process at once, without MPI_Finalize, which can hang after a death that ends the job."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
 def die() -> None:
-    """Ends this process so that Open MPI tells the others: of one that exits by itself it says nothing."""
+    """Kills this process, so that Open MPI reports its death to the others; it does not report a process that exits."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -290,9 +300,13 @@ def _status(role: Role) -> int:
 
 
 def write_failure(run_dir: Path, message: str, usage_error: bool = False, lost: str = "") -> None:
-    """Writes why the job failed, unless another rank did already, or the disk takes nothing any more.
+    """Writes result.json with the reason of a failure, unless it exists already or the disk cannot be written.
 
-    `lost` says who died, where a new start may go on from the last checkpoint.
+    Args:
+        run_dir: the run directory.
+        message: why the job failed.
+        usage_error: whether the user has to change something.
+        lost: which process died, if the job can be started again from the last checkpoint; else empty.
     """
     content = {"status": "failed", "message": message} | ({"usage_error": message} if usage_error else {})
     content |= {"lost": lost} if lost else {}

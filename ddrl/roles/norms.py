@@ -1,4 +1,4 @@
-"""Norms per layer in the metrics: of parameters, of a worker's gradient, of the step between two versions."""
+"""Adds norms per layer to the metrics: of the parameters, a worker's gradient, and the step between two versions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from ddrl.reporting.rank_metrics import RankMetrics
 
 
 class NormMeter:
-    """Measures every so many updates, and the step of that update (Stooke and Abbeel 2018, appendix C).
+    """Measures the norms at every `every`-th version (Stooke and Abbeel 2018, appendix C).
 
-    The gauges are `parameter_norm/LAYER`, `gradient_norm/LAYER` and `step_norm/LAYER`, with LAYER `all` for the whole.
+    The gauges are `parameter_norm/LAYER`, `gradient_norm/LAYER`, and `step_norm/LAYER` for the step from that version
+    to the next. LAYER is `all` for the whole vector.
 
     Args:
-        shapes: of the network's tensors, in the order of the flat vector; what comes after them is left out.
-        every: updates between two measures.
+        shapes: name and shape of the network's tensors, in the order of the flat vector; values after them, which are
+            running statistics, are left out.
+        every: number of updates between two measurements.
+        metrics: takes the gauges.
     """
 
     def __init__(self, shapes: Sequence[tuple[str, tuple[int, ...]]], every: int, metrics: RankMetrics):
         self._shapes, self._every, self._metrics = shapes, every, metrics
         self._size = sum(math.prod(shape) for _, shape in shapes)
-        self._before: np.ndarray | None = None  # the version before the next one
+        self._before: np.ndarray | None = None  # the last version, if the step to the next one is to be measured
 
     def parameters(self, version: int, vector: np.ndarray) -> None:
-        """Takes a version <float32>[N]."""
+        """Takes the parameters <float32>[N] of a version."""
         if self._before is not None:
             self._gauge("step_norm", vector - self._before)
             self._before = None
@@ -36,7 +39,7 @@ class NormMeter:
             self._before = vector
 
     def gradient(self, version: int, vector: np.ndarray) -> None:
-        """Takes this worker's gradient <float32>[N] for a version, before the average is clipped."""
+        """Takes this worker's gradient <float32>[N] at a version, before averaging and clipping to a global norm."""
         if version % self._every == 0:
             self._gauge("gradient_norm", vector)
 

@@ -1,4 +1,4 @@
-"""The states that a job goes through from training to its end, by which its chief decides what is next."""
+"""The phases of a job from training to its end, by which the chief decides what to do next."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ class Phase(enum.Enum):
     RUNNING = "running"
     STOPPING = "stopping"  # STOP goes out with the next COMMIT
     SAVING = "saving"  # the last checkpoint's parts are on their way
-    EVALUATING = "evaluating"  # the last evaluation plays
+    EVALUATING = "evaluating"  # the final evaluation is playing
     ENDED = "ended"

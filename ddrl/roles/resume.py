@@ -1,4 +1,7 @@
-"""What a run goes on from: its newest sound checkpoint, with its replays and its settings. Imports no TensorFlow."""
+"""Finds the checkpoint from which a run resumes: the newest sound one, with its replays and its settings.
+
+This module imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from ddrl.resumable import check_settings
 
 
 class Start(NamedTuple):
-    """Where a run begins or goes on.
+    """The state from which a run begins or resumes.
 
     Attributes:
-        notes: (name, text) of the events that tell what is not as before.
+        checkpoint: the state, which has version 0 at the beginning of a run.
+        notes: (name, text) of events that say what differs from before, such as settings.
     """
 
     checkpoint: Checkpoint
@@ -25,10 +29,12 @@ class Start(NamedTuple):
 
 
 def newest_start(run_dir: Path, config: TrainConfig) -> Start:
-    """The newest checkpoint that is sound, with its replays. Shards of Ape-X may begin empty where none has sound ones.
+    """The newest checkpoint that is sound, together with its replays.
+
+    With Ape-X, if no checkpoint has sound replays, it is the newest sound checkpoint, and replay shards begin empty.
 
     Raises:
-        UsageError: there is none, or it was made with other settings.
+        UsageError: there is no such checkpoint, or it was made with incompatible settings.
     """
     left_out: list[str] = []
     loaded = _newest(run_dir, config, left_out)

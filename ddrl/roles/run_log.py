@@ -1,4 +1,4 @@
-"""What the chief writes into metrics.jsonl, and tells callbacks: lines of what all ranks report, and events."""
+"""The records that the chief writes to metrics.jsonl and passes to callbacks: reports of all ranks, and events."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from ddrl.roles.time_left import TimeLeft, plan
 
 
 class RunLog:
-    """Written until `end`.
+    """Writes the records of this part of the run, until `end`.
 
     Args:
-        context: of the job.
-        start: what this part of the run started from.
+        context: the job's context.
+        start: the checkpoint from which this part of the run started.
         resumed: whether `start` was loaded.
-        collector: of what the ranks report.
-        time_left: is told of the first update and of games that are over; the chief tells it of the rest.
+        collector: joins the reports of the ranks.
+        time_left: is told here of the first update and of games that are over; the chief tells it the rest.
 
     Attributes:
-        metrics: the chief's own.
+        metrics: the chief's own metrics.
         began: time.monotonic() at the beginning of this part of the run.
-        next_line: when the next line is due, by the same clock.
-        write: appends a record, such as that of an evaluation.
+        next_line: time.monotonic() at which the next line is due.
+        write: function that appends a record, such as that of an evaluation.
 
     Raises:
-        UsageError: a callback or logger is not known, or lacks a package.
+        UsageError: a callback or logger is not known, or needs a package that is missing.
     """
 
     def __init__(
@@ -66,12 +66,18 @@ class RunLog:
         self._writer.event(name, text, self.wall_seconds, **fields)
 
     def phase(self, version: int) -> dict[str, Any]:
-        """Phase of the run and time that is left, with so many updates behind it."""
+        """The phase of the run and the time that is left, at this version; see `TimeLeft.now`."""
         return self.time_left.now(time.monotonic() - self.began, version, self.collector.agent_steps)
 
     def first_update(self, version: int) -> None:
-        """Tells how long the run took to begin, by which program, whose parameters a new one took, and what is to come;
-        `version` is the first one of this part."""
+        """Appends events about the start and about what is to come, at the first update.
+
+        They say how long the start took, which commit of the program runs, and from which checkpoint a new run took its
+        parameters, if it did.
+
+        Args:
+            version: the chief's version at that time.
+        """
         phase_ended("first update")
         phases = take_phases()
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
@@ -85,7 +91,7 @@ class RunLog:
         self.event("phase", plan(self.config), **self.phase(version))
 
     def step(self, closed: Closed, learning_rate: float) -> None:
-        """Counts what became of a step; `learning_rate` is that of the next one."""
+        """Adds a closed step to the metrics; `learning_rate` is that of the next step."""
         metrics = self.metrics
         metrics.count("datapoints_applied", 0 if closed.refused else closed.samples)
         metrics.gauge("learning_rate", learning_rate)
@@ -96,7 +102,7 @@ class RunLog:
             metrics.maximum("staleness", closed.staleness)
 
     def refused(self, closed: Closed) -> str:
-        """Counts and tells of a step that was refused; returns the names of the workers for whose gradients it was."""
+        """Counts a refused step and appends an event; returns the names of the workers whose gradients caused it."""
         self.metrics.count("steps_refused")
         names = ", ".join(f"worker {worker}" for worker in closed.refused)
         text = f"step {closed.step} refused: the gradient of {names} is not finite"
@@ -104,7 +110,7 @@ class RunLog:
         return names
 
     def report(self, report: Mapping[str, Any]) -> None:
-        """Takes the REPORT of a rank, which may tell of events."""
+        """Takes the REPORT of a rank, which may contain events."""
         self.collector.add(report)
         if "evaluation_games_over" in report["gauges"]:
             self.time_left.games_over(report["gauges"]["evaluation_games_over"])
@@ -112,7 +118,7 @@ class RunLog:
             self.event(**event)
 
     def line(self, now: float, version: int, live_workers: int) -> None:
-        """Appends a line of what was reported since the last one; `now` is time.monotonic()."""
+        """Appends a record of all reports since the last such record; `now` is time.monotonic()."""
         self.next_line = now + self.config.run.log_every_seconds
         self.metrics.gauge("live_workers", live_workers)
         self.collector.add(self.metrics.report())
@@ -122,7 +128,7 @@ class RunLog:
         self._tell_of(self._callbacks.troubles())
 
     def end(self, result: Mapping[str, Any]) -> None:
-        """Tells callbacks how the run ended, and closes the file."""
+        """Passes the run's result to the callbacks, and closes the file."""
         self._tell_of(self._callbacks.close(result))
         self._writer.close()
 

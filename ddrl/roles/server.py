@@ -1,4 +1,7 @@
-"""The role of a server: it has an exchange's `Server` answer workers, chief and readers. It imports no TensorFlow."""
+"""The role of a server, which connects an exchange's `Server` with workers, chief and readers.
+
+This module imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,16 @@ from ddrl.roles.exchanges import Tensors, make_server, setup_of
 
 
 class ServerRole:
-    """Lasts until END, in a rank of its own or beside a worker.
+    """The role of a server, in a rank of its own or beside a worker. It lasts until END.
 
     Args:
-        index: of the server, or of the worker in whose process it is where every worker has one.
-        size: float32 values in the parameter vector, where this process knows it; else it waits for the chief's SETUP.
-        tensors: of the network, where it knows them.
+        index: index of the server, or id of the worker in this process if every worker's process hosts a server.
+        size: float32 values in the parameter vector, if this process knows the network; with 0, the role waits for the
+            chief's SETUP.
+        tensors: name and shape of each tensor of the network, if this process knows it.
 
     Attributes:
-        server: None before the SETUP.
+        server: the exchange's server; None before the SETUP.
     """
 
     def __init__(self, context: JobContext, transport: Transport, index: int, size: int = 0, tensors: Tensors = ()):
@@ -31,11 +35,11 @@ class ServerRole:
         self.finished = False
         self._hears_others = set(context.layout.workers.values()) != {transport.rank}
         self.server: Server | None = None
-        self._metrics: RankMetrics  # the server says what they are filed under
-        self._first_step = -1  # of this part of the run
+        self._metrics: RankMetrics  # made with the server, which has the name under which they are filed
+        self._first_step = -1  # the first step of this part of the run
         self._counted: dict[str, int] = {}
         self._next_report = 0.0
-        self._lost: list[int] = []  # workers that the server has not been told of
+        self._lost: list[int] = []  # dead workers of which the server does not know yet
         if size:
             self._set_up(size, tensors)
 
@@ -51,21 +55,21 @@ class ServerRole:
         elif isinstance(event, PeerLost):
             self._lost += [worker for worker, process in layout.workers.items() if process == event.peer]
             self._tell_of_lost()
-        elif server is not None and event.header.kind in server.activities:  # a worker here is spoken to, too
+        elif server is not None and event.header.kind in server.activities:  # others are for other roles of the process
             self._answer(server, event)
 
     def advance(self) -> None:
         now = time.monotonic()
         if self.server is None or self.finished:
             return
-        if self.transport.remote:  # in one process the chief's word is there at the same time
+        if self.transport.remote:  # in a single process, the chief's COMMIT comes at once: nothing to compute ahead
             self.transport.send(self.server.advance(now))
         if now >= self._next_report:
             self._next_report = now + self.context.config.run.log_every_seconds
             self._report(self.server)
 
     def busy(self) -> bool:
-        """It works when messages come only; see `ddrl.exchange.local.Hosted`."""
+        """False, because it works only when messages come; see `ddrl.exchange.local.Hosted`."""
         return False
 
     def due(self) -> bool:
@@ -79,7 +83,7 @@ class ServerRole:
             return end_of_job(self.context)
         due = server.waits()
         if due is None or self.context.layout.actors:
-            return None  # a learner waits for its replay at times, and says so itself
+            return None  # a gradient may wait for the learner's replay, and the learner reports that wait itself
         slow = due.may_compile or server.step == self._first_step
         return Wait(due.what, due.peers, self.context.config.run.start_seconds if slow else 0.0)
 
@@ -98,7 +102,7 @@ class ServerRole:
         self._tell_of_lost()
 
     def _tell_of_lost(self) -> None:
-        """Tells the server which workers are dead, as soon as it is there: one may die while the job begins."""
+        """Tells the server which workers are dead, once there is a server: a worker may die while the job begins."""
         if self.server is None:
             return
         lost, self._lost = self._lost, []

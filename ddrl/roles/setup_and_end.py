@@ -1,4 +1,4 @@
-"""What the chief says to all ranks first and last: SETUP, with what they need to begin, and END."""
+"""The chief's first and last messages: SETUP, with what servers and workers need to begin, and END for everyone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ddrl.npz import encode_arrays
 
 
 def setups(layout: JobLayout, start: Checkpoint) -> Iterator[Blob]:
-    """A SETUP for each server in a rank of its own, and one for each worker, with its state.
+    """A SETUP for each server that is a rank of its own, and one for each worker, with the worker's saved state.
 
     Args:
-        layout: of the job.
-        start: what this part of the run starts from.
+        layout: the job's layout.
+        start: the checkpoint from which this part of the run starts.
     """
     setup = {"parameters": int(start.parameters.size), "tensors": start.layout}
     servers = set(layout.servers) - set(layout.workers.values())
@@ -30,11 +30,11 @@ def setups(layout: JobLayout, start: Checkpoint) -> Iterator[Blob]:
 
 
 def ends(layout: JobLayout, evaluator: int | None) -> Iterator[Blob]:
-    """END for everyone, the chief last.
+    """An END for every process, with that of the chief last.
 
     Args:
-        layout: of the job.
-        evaluator: its process, None where there is none or it is dead.
+        layout: the job's layout.
+        evaluator: process of the evaluator; None if there is none, or it is dead.
     """
     everyone = {*range(layout.size), *layout.servers}
     if evaluator is not None:

@@ -1,4 +1,4 @@
-"""Which phase a run is in, and the time that is left until its command ends, curve and video included."""
+"""The phase of a run, and an estimate of the time until its command ends, with learning curve and video."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from ddrl.roles.evaluations import Evaluations
 
 
 class TimeLeft:
-    """Told by the chief what begins and ends. Times are in seconds since this part of the run began.
+    """Estimates the time that is left, from what the chief tells it about beginnings and ends.
+
+    Times are in seconds since this part of the run began.
 
     Args:
-        config: has the budgets.
-        start: what this part of the run started from.
-        evaluations: know what the final one may take.
+        config: settings of the run, with its budgets.
+        start: the checkpoint from which this part of the run started.
+        evaluations: the run's evaluations, which give the time that the final one may take.
     """
 
     def __init__(self, config: TrainConfig, start: Checkpoint, evaluations: Evaluations):
@@ -31,23 +33,26 @@ class TimeLeft:
         self._final_over = 0
 
     def first_update(self, seconds: float, agent_steps: int) -> None:
-        """Learning begins; what went before, such as filling a replay, says nothing of its rate."""
+        """Notes that learning begins.
+
+        Its rate is measured from here on: what went before, such as filling a replay, tells nothing about it.
+        """
         self._phase, self._first = TRAINING, (seconds, self._first[1], agent_steps)
 
     def training_over(self, seconds: float, evaluates: bool) -> None:
-        """The last checkpoint and, perhaps, the final evaluation follow."""
+        """Notes that training is over, and whether a final evaluation follows the last checkpoint."""
         self._trained, self._evaluates = seconds, evaluates
 
     def final_evaluation(self, seconds: float, limit: float) -> None:
-        """The final evaluation begins, and may take so long."""
+        """Notes that the final evaluation begins, which may take `limit` seconds."""
         self._phase, self._final_start, self._final_limit = EVALUATING, seconds, limit
 
     def games_over(self, games: int) -> None:
-        """Of the final evaluation."""
+        """Notes how many games of the final evaluation are over."""
         self._final_over = games
 
     def now(self, seconds: float, version: int, agent_steps: int) -> dict[str, Any]:
-        """`phase` and `seconds_left`, as ddrl.reporting.phases has them."""
+        """The fields `phase` and, if it can be estimated, `seconds_left` of a record; see `ddrl.reporting.phases`."""
         left = self._left(seconds, version, agent_steps)
         return {"phase": self._phase} | ({} if left is None else {"seconds_left": round(left, 1)})
 
@@ -64,7 +69,7 @@ class TimeLeft:
         return training + self._evaluates * self._evaluations.final_seconds(trained) + drawing
 
     def _of_training(self, seconds: float, version: int, agent_steps: int) -> float | None:
-        """None where there is no budget, or no rate yet to tell it by."""
+        """Seconds of training that are left; None if there is no budget, or no rate yet from which to estimate them."""
         run, (began, first_version, first_steps) = self._run, self._first
         spent = seconds - began
         lefts = [60.0 * run.minutes - seconds] if run.minutes else []
@@ -76,7 +81,7 @@ class TimeLeft:
 
 
 def plan(config: TrainConfig) -> str:
-    """What training and all after it may take, in words."""
+    """A text that says what is to come, training and all that follows, and how long it may take."""
     minutes = config.run.minutes
     limit = config.evaluation.longest_final_seconds(60.0 * minutes or math.inf)
     text = f"training for {minutes:g} minutes" if minutes else "training"

@@ -1,4 +1,4 @@
-"""The role of a worker: it acts, computes gradients, and exchanges them for new parameters.
+"""The worker's role, which acts, computes gradients, and exchanges them for new parameters.
 
 predictor threads --data-points--> trainer thread --gradient--> this role (the one thread that talks MPI)
         ^------------------------ newest parameters -----------------------------|
@@ -39,16 +39,18 @@ from ddrl.roles.norms import NormMeter
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, LossContext, Snapshot
 
-SETTLE_SECONDS = 2.0  # for a trainer that acts when the run ends
+SETTLE_SECONDS = 2.0  # how long the end of a run waits for a trainer that is acting
 
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What the trainer hands over: a gradient <float32>[N], and the parameters that it was taken at.
+    """A gradient that the trainer hands over.
 
     Attributes:
-        samples: data-points in it.
-        finite: whether all of it is, and its norm in float32: sums of such gradients are, too.
+        vector: the gradient <float32>[N].
+        snapshot: the parameters at which it was taken.
+        samples: number of data-points in it.
+        finite: whether all its values are finite, and its norm in float32, too; sums of such gradients are then finite.
     """
 
     vector: np.ndarray
@@ -58,11 +60,16 @@ class Gradient:
 
 
 class Trainer:
-    """The thread that turns batches into gradients; it waits for parameters, and for nothing else of the exchange.
+    """The thread that turns batches into gradients. Of the exchange, it waits for new parameters only.
 
     Args:
-        anneal: what is left of the linear schedules at a version.
-        seed: of the keys that a loss may ask for.
+        wake: ends the sleep of the role loop; called when there is a gradient or an error.
+        anneal: version -> factor of linear schedules, from 1 to 0.
+        seed: seed of the random keys that a loss may ask for.
+
+    Attributes:
+        gradients: the gradients that the worker's role has to send.
+        error: what FAILED says of an exception that ended the thread; None if there was none.
     """
 
     def __init__(
@@ -87,13 +94,13 @@ class Trainer:
         self._thread.start()
 
     def parameters(self, snapshot: Snapshot) -> None:
-        """The parameters of the next step are there; older ones that were not taken are no use any more."""
+        """Hands the thread the parameters of the next step, in place of older ones that it has not taken yet."""
         with contextlib.suppress(queue.Empty):
             self._snapshots.get_nowait()
         self._snapshots.put(snapshot)
 
     def stop(self) -> None:
-        """Ends the thread and the schedule; bounded."""
+        """Ends the thread and the schedule; waits for the thread at most 10 seconds."""
         self._ended.set()
         self._snapshots.put(None)
         self.schedule.stop()
@@ -108,9 +115,9 @@ class Trainer:
                     return
                 self.gradients.put(self._gradient(*item))
                 self._wake()
-        except BaseException as error:  # noqa: BLE001  # SystemExit of an environment, too
+        except BaseException as error:  # noqa: BLE001  # an environment may raise SystemExit, too
             if self._ended.is_set():
-                return  # the schedule was closed while it drew its next batch
+                return  # the schedule was closed while it made its next batch
             self.error = failure_of(error)
             self._wake()
 
@@ -145,7 +152,7 @@ class Trainer:
         return LossContext(**wanted)
 
     def _wait_for_snapshot(self) -> Snapshot | None:
-        """The newest parameters; blocks until there are some that no gradient was taken at."""
+        """The newest parameters; blocks until there are some at which no gradient has been taken. None at the end."""
         with self.metrics.timer("wait_parameters"):
             snapshot = self._snapshots.get()
         while snapshot is not None and not self._snapshots.empty():
@@ -154,13 +161,13 @@ class Trainer:
 
 
 class WorkerRole:
-    """See the module. It begins with the chief's SETUP and ends with its END.
+    """The worker's role, which begins with the chief's SETUP and ends with its END.
 
     Args:
         worker: id of this worker.
-        wake: ends the sleep of this process' loop, when the trainer has a gradient.
+        wake: ends the sleep of the role loop; called when the trainer has a gradient.
         feed: brings batches that the schedule does not make by itself.
-        working: called again and again in a round of the role loop that takes long.
+        working: called repeatedly during a long round of the role loop, to show that it does not hang.
     """
 
     def __init__(
@@ -188,11 +195,11 @@ class WorkerRole:
         self._next_report = time.monotonic() + self._report_seconds
         self._waiting_since: float | None = None
         self._failed = self._begun = False
-        self._first_step = -1  # of this part of the run
-        self._arrived: dict[int, float] = {}  # version -> when its parameters came
-        self._submitted = 0.0  # the last gradient
+        self._first_step = -1  # the first step of this part of the run
+        self._arrived: dict[int, float] = {}  # version -> time when its parameters came
+        self._submitted = 0.0  # time when the last gradient was sent
         self._dropped = 0
-        self._state_due: int | None = None  # the version of an asynchronous checkpoint that wants it
+        self._state_due: int | None = None  # version of an asynchronous checkpoint that needs this worker's state
         promised = context.config.run.deterministic and worker == 0
         every = context.config.run.norms_every_updates if worker == 0 else 0
         stepped = [tensor for tensor in network.parameter_shapes if not tensor[0].startswith(PREFIX)]
@@ -247,14 +254,14 @@ class WorkerRole:
         return Wait(f"the gradient of step {step} from its own trainer thread", (), self._patience(step))
 
     def _patience(self, step: int) -> float:
-        """The first gradient is compiled first."""
+        """The seconds that a wait for this step may take in any case: more at first, since the gradient is compiled."""
         return self.context.config.run.start_seconds if step <= self._first_step else 0.0
 
     def _begin(self, data: bytes) -> None:
         content = decode_arrays(data)
         version, agent_steps = int(content.pop("version")), int(content.pop("agent_steps"))
         what = f"the state of worker {self.worker} in the checkpoint of update {version}"
-        with read_as(what, OTHER, not_in="reset"):  # of environments, which may fail by themselves
+        with read_as(what, OTHER, not_in="reset"):  # an error in an environment's reset is not one of the checkpoint
             self.schedule.set_state(content, seed_of(self.context.config.run.seed, self.worker, version))
         self.trainer.start()
         self._begun = True
@@ -264,11 +271,11 @@ class WorkerRole:
 
     def _on_parameters(self, message: Message) -> None:
         header = message.header
-        if header.flags & Flag.REFRESH:  # to act with; the schedule knows whether the next gradient is taken there
+        if header.flags & Flag.REFRESH:  # to act with; the schedule decides if the next gradient is taken at them
             self.schedule.update(Snapshot(header.version, header.step, as_device_vector(message.payload)))
             return
         snapshot = self.client.handle(header, message.payload)
-        if snapshot is not None and self._begun:  # else `_begin` takes it: before that there is no state to save
+        if snapshot is not None and self._begun:  # else `_begin` handles it later, as there is no state to save yet
             self._on_snapshot(snapshot)
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
@@ -313,7 +320,7 @@ class WorkerRole:
             self._waiting_since = time.monotonic()
 
     def _computed(self, version: int) -> None:
-        """How long the gradient took since its parameters were there and the gradient before was done."""
+        """Measures how long a gradient took, from when its parameters were here and the previous gradient was sent."""
         now, before = time.monotonic(), self._submitted
         milliseconds = 1000 * (now - max(self._arrived.get(version, before), before))
         self._submitted = now
@@ -326,18 +333,18 @@ class WorkerRole:
         return self.client.asynchronous or self.context.config.exchange.may_close_early
 
     def _save_state(self, snapshot: Snapshot, last: bool) -> None:
-        """Sends the state at this update boundary, at which the trainer waits for parameters.
+        """Sends the worker's state at this update boundary, at which the trainer waits for parameters.
 
-        With asynchronous updates it is the worker's own boundary, but for the last, and a quorum does not wait for
-        stragglers: a trainer that acts when the run ends is given some time. With a replay it is then broken off, so
-        that the replay, which has nothing of what it acts, can be saved.
+        With asynchronous updates the boundary is the worker's own, except for the last one, and a quorum does not wait
+        for stragglers. So a trainer may still be acting when the run ends, and gets some time to finish. With a replay,
+        the trainer is then stopped, so that the replay can be saved, without what the trainer was acting.
         """
         config = self.context.config.run
         replay = self.context.config.has_replay_in_workers
         version, self._state_due = self._state_due or 0, None
         name = states_of(self.client.asynchronous, last, snapshot.step, version)
         patience = SETTLE_SECONDS if last and self._may_lag() else 0.0
-        self._report()  # the checkpoint counts every step that led to it
+        self._report()  # so that the checkpoint's counts have every agent step before it
         try:
             state, end = self.schedule.get_state(), time.monotonic() + patience
             while not state and time.monotonic() < end:
@@ -346,7 +353,7 @@ class WorkerRole:
             if not state and last and replay:
                 self.trainer.stop()
                 state = self.schedule.get_state()
-        except UsageError as error:  # of a replay: training is worth more than its files
+        except UsageError as error:  # a replay could not be saved; training matters more than the replay's files
             state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
         if not state and replay:
             state = {"unsaved": np.frombuffer(b"it was acting, and its replay was about to change", np.uint8)}

@@ -36,21 +36,23 @@ class ActorOptions(TypedDict, total=False):
 class Actor:
     """Steps one group of environments; whoever drives it decides with which parameters.
 
-    The order is: receive, then act (perhaps after `infer` with newer parameters); and again.
+    `receive` and `act` are called in turn. A call of `infer` between them queries the policy again, with newer
+    parameters.
 
     Args:
-        environment: strictly receive, send, receive, ...
+        environment: receives and sends strictly in turn.
         first_id: number of its first environment among all of the job's, for the action streams.
         seed: of the action streams.
         frames_per_step: emulator frames per agent step, for the count of frames.
-        draw: actions from what the policy gives (None: from the distribution of the action space).
-        returns: makes the rewards of `step` those to learn from, where they are normalized.
+        draw: draws actions from the policy's output (None: from the distribution of the action space).
+        returns: if rewards are normalized, turns those of `step` into rewards to learn from (None: they stay raw).
 
     Attributes:
         received: whether the environments have answered since they were reset.
         value: <float32>[b] value of `step.observation`; empty before the first.
-        action: what `act` drew last, and `log_prob` <float32>[b]; empty before the first.
-        version: of the parameters behind value and action.
+        action: the actions that `act` drew last; empty before the first.
+        log_prob: <float32>[b] their log-probabilities.
+        version: version of the parameters that gave value and action.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Actor:
         self._draw = draw or draw_for(environment.action_space)
         self._ids = first_id + np.arange(environment.num_envs)
         self._draws = np.zeros(environment.num_envs, np.int64)
-        self._ahead = False  # checkpoints have nothing that is acted before the next `settle`
+        self._ahead = False  # whether checkpoints leave out what is acted before the next `settle`
         self._step: Step | None = None
         self._policy = self.value = self.action = self.log_prob = NONE_YET
         self.version = -1
@@ -98,7 +100,7 @@ class Actor:
             self.returns.reset()
 
     def begin_at(self, draws: int) -> None:
-        """Exploration and action streams go on as after so many draws of each environment."""
+        """Continues exploration and action streams as after so many draws of each environment."""
         self._draws[:] = draws
 
     def draws(self) -> np.ndarray:
@@ -122,8 +124,10 @@ class Actor:
             self.metrics.episode(episode.score, episode.agent_steps, self._ahead)
 
     def settle(self) -> None:
-        """Checkpoints have what was acted up to now, and none of what follows until the next call. All actors of a rank
-        settle together, as they count together."""
+        """Counts what was acted up to now as part of checkpoints, and what follows until the next call as not.
+
+        All actors of a rank settle together, since they share the counts.
+        """
         self._ahead = True
         self.metrics.settle()
 
@@ -143,7 +147,7 @@ class Actor:
         self.environment.send(self.action)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything, before `act`; the environment's part only if it can be saved."""
+        """The whole state, to be taken before `act`; the environment's part is there only if it can be saved."""
         state = {"draws": self.draws()}
         if self.returns is not None:
             state |= {f"returns.{k}": v for k, v in self.returns.get_state().items()}
@@ -157,7 +161,7 @@ class Actor:
         if self.returns is not None:
             self.returns.set_state(part(state, "returns."))
         same_number = len(state["draws"]) == len(self._draws)
-        # Other simulators than before: their streams go on where the furthest one was, so that no draw recurs.
+        # With another number of simulators, all streams go on where the furthest one was, so that no draw recurs.
         self._draws[:] = state["draws"] if same_number else state["draws"].max()
         if "step.env_id" not in state or not self.environment.can_save_state or not same_number:
             return False

@@ -14,11 +14,13 @@ from ddrl.types import Snapshot, Unroll
 
 
 class ActorThreads:
-    """One thread per actor, which waits for a rollout to fill. With two, one group is inferred while the other steps.
+    """One thread per actor, which waits for a rollout to fill.
+
+    With two actors, the policy is queried for one group while the other group steps.
 
     Args:
-        actors: of all groups; group i has the columns after those of group i - 1.
-        ended: set by whoever ends the schedule; it ends the threads, too.
+        actors: one for each group; group i has the columns after those of group i - 1.
+        ended: set when the schedule ends; it ends the threads, too.
     """
 
     def __init__(self, actors: Sequence[RolloutActor], ended: threading.Event):
@@ -51,7 +53,7 @@ class ActorThreads:
             self.wait()
 
     def begin(self, out: Unroll, newest: Callable[[], Snapshot], refresh_every: int = 0) -> None:
-        """Starts to fill a rollout, as `fill`; `wait` before the next one."""
+        """Starts to fill a rollout, as `fill`, and returns; `wait` must be called before the next one."""
         start = 0
         self._busy = len(self.actors)
         for thread, actor, orders in zip(self._threads, self.actors, self._orders, strict=True):
@@ -95,19 +97,19 @@ class ActorThreads:
         return {f"actor{i}.{k}": v for i, actor in enumerate(self.actors) for k, v in actor.get_state().items()}
 
     def settle(self) -> dict[str, np.ndarray]:
-        """The actors' state, which checkpoints have until the next call: what is acted meanwhile is ahead of them."""
+        """The actors' state for checkpoints until the next call, which leave out what is acted meanwhile."""
         for actor in self.actors:
             actor.settle()
         return self.get_state()
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
-        """The inverse; True if all environments go on where they were."""
+        """The inverse of `get_state`; True if all environments go on where they were."""
         goes_on = [
             actor.set_state({k.removeprefix(f"actor{i}."): v for k, v in state.items() if k.startswith(f"actor{i}.")})
             for i, actor in enumerate(self.actors)
             if f"actor{i}.draws" in state
         ]
-        # More groups than before: their exploration goes on where the furthest simulator was, too.
+        # The exploration of groups that are new goes on where the furthest simulator was, too.
         drawn = [int(array.max()) for key, array in state.items() if re.fullmatch(r"actor\d+\.draws", key)]
         for i, actor in enumerate(self.actors):
             if drawn and f"actor{i}.draws" not in state:

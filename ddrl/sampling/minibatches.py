@@ -49,7 +49,7 @@ def transitions_of(rollout: Unroll, unroll_length: int, gae_lambda: float) -> Tr
 
 
 def normalized(advantage: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Advantages <float32>[M] less their mean, over their standard deviation, both of the rows of weight 1."""
+    """Advantages <float32>[M] minus their mean, divided by their standard deviation, both of the rows of weight 1."""
     counted = advantage[weight > 0]
     if not len(counted):
         return advantage
@@ -57,10 +57,10 @@ def normalized(advantage: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 class Minibatches:
-    """The gradients that one rollout gives: `epochs` times all its transitions, in batches of one size.
+    """Cuts a rollout into the batches of its gradients: all its transitions `epochs` times, in batches of one size.
 
-    With `shuffle` every epoch has its own order, drawn from (seed, number of the rollout, epoch) alone; without, a
-    batch is so many steps of all environments, the oldest first.
+    With `shuffle` every epoch has its own order, drawn from (seed, number of the rollout, epoch) alone. Without it,
+    the order is that of the steps, and a batch has some consecutive steps of all environments.
 
     Args:
         unroll_length: steps to which an advantage reaches at most.
@@ -101,8 +101,8 @@ class Minibatches:
 
         Args:
             rollout: [T, B]; without shuffling, batches are views of it.
-            number: of the rollout, from which the order of its epochs is drawn.
-            taken: its batches that were taken before a resume.
+            number: number of the rollout, from which the orders of its epochs are drawn.
+            taken: how many of its batches were taken before a resume.
         """
         self._transitions = transitions_of(rollout, self.unroll_length, self.gae_lambda)
         self._pending.extend(self._order(len(self._transitions.weight), number))

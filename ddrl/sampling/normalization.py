@@ -1,4 +1,4 @@
-"""What a worker sees for the running statistics: moments of observations, and of discounted returns."""
+"""Counts what a worker sees for the running statistics: moments of observations and of discounted returns."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from ddrl.types import DataPoints, Unroll
 
 
 class RunningReturns:
-    """Rewards of an actor's simulators as they are learned from, and the moments of their discounted returns.
+    """Normalizes the rewards of an actor's simulators, and counts the moments of their discounted returns.
 
-    R <- discount R + r with each step, from 0 with each episode; a reward is divided by the deviation of R in the
-    statistics of the version that acts, and clipped to +-LIMIT. That is the scheme of Gymnasium's NormalizeReward and
-    Stable-Baselines3's VecNormalize, with the deviation over all workers.
+    The discounted return R of a simulator begins at 0 in each episode, and each step makes it discount R + r. A reward
+    is divided by the standard deviation of R in the statistics of the version that acts, and clipped to +-LIMIT. That
+    is the scheme of Gymnasium's NormalizeReward and Stable-Baselines3's VecNormalize, with the deviation over all
+    workers.
 
     Args:
         simulators: B.
         discount: per agent step.
         transform_reward: raw rewards -> rewards before they are normalized.
         life_loss_terminal: whether a lost life counts as an episode's end.
-        scales: whether rewards are divided here; those of a replay are when they are drawn, all by one deviation.
+        scales: whether rewards are divided here; those in a replay are divided when they are drawn, all by the same
+            deviation.
     """
 
     def __init__(
@@ -45,17 +47,17 @@ class RunningReturns:
         self._returns = np.zeros(simulators)
         self._sums = np.zeros(3)  # count, sum and sum of squares of the returns since the last `take`
         self._scale = np.float32(1.0)
-        self._lock = threading.Lock()  # `take` is the trainer's
+        self._lock = threading.Lock()  # the trainer's thread calls `take`
 
     def use(self, parameters: Any) -> None:
-        """The version <float32>[N] that acts from now on."""
+        """Takes the deviation for the rewards from the parameters <float32>[N] that act from now on."""
         if self.scales:
             self._scale = reward_scale(np.asarray(parameters[-block_size(1) :]))
 
     def of(self, step: Step) -> np.ndarray:
-        """The rewards <float32>[b] of a step to learn from; its returns are counted."""
+        """The rewards <float32>[b] of a step as they are learned from; also counts the step's returns."""
         rewards, ids = self.transform_reward(step.reward), step.env_id
-        with np.errstate(all="ignore"):  # of infinities: their gradient is refused
+        with np.errstate(all="ignore"):  # for infinite rewards, whose gradient will be refused
             returns = self.discount * self._returns[ids] + rewards
             counted = returns[step.valid]
             with self._lock:
@@ -69,7 +71,7 @@ class RunningReturns:
         self._returns[:] = 0.0
 
     def take(self) -> Moments:
-        """Of the returns since the last call."""
+        """The moments of the returns since the last call."""
         with self._lock:
             (count, total, squares), self._sums = self._sums, np.zeros(3)
         mean = total / max(count, 1.0)
@@ -77,11 +79,11 @@ class RunningReturns:
         return Moments(float(count), np.array([mean]), np.maximum(np.array([variance]), 0.0))
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """For a checkpoint."""
+        """The returns under way and what was counted since the last `take`, for a checkpoint."""
         return {"returns": self._returns.copy(), "sums": self._sums.copy()}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """The inverse; what is not there, or of another number of simulators, begins anew."""
+        """The inverse; what is missing, or of another number of simulators, begins at 0."""
         self._returns[:], self._sums = 0.0, np.zeros(3)
         if "sums" in state:
             self._sums = state["sums"].copy()
@@ -90,12 +92,12 @@ class RunningReturns:
 
 
 class Seen:
-    """What the gradients of a worker carry for the running statistics.
+    """Makes what the gradients of a worker carry for the running statistics: moments of what it saw, <float32>[S].
 
     Args:
-        normalization: of the network.
-        components: of an observation, those that are floats.
-        returns: of the actors, in their order; empty where rewards are not normalized.
+        normalization: what the network normalizes.
+        components: number of floats in an observation.
+        returns: those of the actors, in their order; empty if rewards are not normalized.
         metrics: of this rank.
     """
 
@@ -108,19 +110,22 @@ class Seen:
         self._told = False
 
     def of_batch(self, batch: DataPoints | Unroll) -> np.ndarray:
-        """<float32>[S] of a batch; of one from a pool, of those data-points that are in no batch before it."""
+        """The moments <float32>[S] of a batch; if it is from a pool, without data-points that were in earlier ones."""
         if isinstance(batch, Unroll):
             return self.of_unroll(batch)
         first = batch.first if isinstance(batch, DrawnPoints) else np.ones(len(batch.action), bool)
         return self._of(batch.observation, first)
 
     def of_unroll(self, unroll: Unroll, left_out: np.ndarray | None = None) -> np.ndarray:
-        """<float32>[S] of the states of an unroll [T, B] whose actions count, but for `left_out` <bool>[T, B]."""
+        """The moments <float32>[S] of the valid states of an unroll [T, B], except those `left_out` <bool>[T, B]."""
         counted = unroll.valid > 0
         return self._of(unroll.observation[: len(counted)], counted if left_out is None else counted & ~left_out)
 
     def _of(self, observations: np.ndarray, counted: np.ndarray) -> np.ndarray:
-        """<float32>[S]; it is not finite where observations or rewards were not, which is told."""
+        """The moments <float32>[S] of the counted observations, and of the returns since the last call.
+
+        They are not finite if observations or rewards were not; then an event says so.
+        """
         blocks = []
         if self._normalization.observations:
             rows = float_rows(observations[counted])

@@ -68,13 +68,13 @@ class DataPointPool:
 
 
 def uses_to_wait(batch_size: int, epochs: int, pool_batches: int) -> int:
-    """Uses that the data-points of a pool have left in all, before each batch is drawn."""
+    """The uses left, of all data-points of a pool together, that are needed to draw a batch."""
     return batch_size * pool_batches * (epochs + 1) // 2
 
 
 def slots_of(batch_size: int, epochs: int, pool_batches: int) -> int:
-    """Data-points that a pool has room for; 0 where each is used once, and there is no pool.
+    """Data-points that a pool has room for; 0 if each is used only once, since there is no pool then.
 
-    As many as there are uses to wait for, if each has its last one left, and a batch of new ones.
+    There are most when each has only its last use left: as many as `uses_to_wait`. A batch of new ones comes on top.
     """
     return uses_to_wait(batch_size, epochs, pool_batches) + batch_size if epochs > 1 else 0

@@ -24,18 +24,18 @@ class _Query:
 
 
 class Predictors:
-    """Policy functions of groups, whose queries are gathered.
+    """Threads that answer the policy queries of all groups, with one call for queries that wait together.
 
     Which queries meet in one call depends on time, and so must not matter. On some processors the last bits of a row's
     answer depend on the place of the row, though not on what stands beside it. So every call has the same number of
-    rows, and each group has its place there. Actions are drawn by the simulators' own streams (Liu et al. 2020,
+    rows, and each group has its place there. Actions are drawn from the simulators' own streams (Liu et al. 2020,
     "Asynchronous actors and executors").
 
     Args:
-        policy: that is called.
-        threads: calls at once.
+        policy: the policy function that is called.
+        threads: most calls at the same time.
         batch_size: rows of each call.
-        query_size: rows of each query; groups share places where a call has too few for all.
+        query_size: rows of each query. If a call has too few places for all groups, groups share places.
         ended: set when the schedule stops; whoever waits then raises `Ended`.
 
     Raises:
@@ -54,14 +54,14 @@ class Predictors:
             threading.Thread(target=self._serve, name=f"predictor-{i}", daemon=True).start()
 
     def of_group(self, group: int) -> PolicyFunction:
-        """What the group of this number queries."""
+        """The policy function for the group of this number."""
         return lambda parameters, observations: self.ask(group, parameters, observations)
 
     def ask(self, group: int, parameters: object, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `policy`; waits for a predictor.
+        """Queries the policy, and waits for the answer of a predictor thread.
 
         Args:
-            group: that asks.
+            group: number of the group that asks.
             parameters: <float32>[N]; queries of the same object are inferred together.
             observations: [query_size, ...].
 
@@ -90,7 +90,7 @@ class Predictors:
                 self._answer(queries)
 
     def _take(self) -> list[_Query]:
-        """The query that waits first, and all that have other places and the same version of the parameters."""
+        """Takes the query that has waited longest, and those that have the same parameters and other places."""
         with self._changed:
             if not self._waiting:
                 self._changed.wait(POLL_SECONDS)

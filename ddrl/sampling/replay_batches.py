@@ -16,15 +16,15 @@ Targets = Callable[[Any, Replayed], np.ndarray]
 
 
 class ReplayBatches:
-    """The same number of minibatches in each period, which are a function of (seed, period) and of the replay.
+    """Draws a fixed number of minibatches in each period, as a function of (seed, period) and of the replay.
 
-    Priorities that come meanwhile are set at the period's end, and the exponent of the importance weights is that of
-    its beginning, so that nothing changes within it: then it makes no difference that several minibatches are drawn
-    at once, and their targets computed together, ahead of their updates: a thread does so for the next ones meanwhile.
+    Nothing changes within a period: priorities that come meanwhile are set at its end, and the exponent of the
+    importance weights is that of its beginning. So several minibatches can be drawn at once, and their targets computed
+    together, ahead of their updates. While some are learned from, a thread prepares the next ones.
 
     Args:
-        replay: to draw from.
-        targets: of the transitions, where they are computed ahead of the updates.
+        replay: the replay to draw from.
+        targets: computes the targets of transitions ahead of their updates (None: the loss computes them).
         batch_size: M.
         updates: minibatches in a period.
         ahead: minibatches drawn at once.
@@ -54,7 +54,7 @@ class ReplayBatches:
         self._drawn: Replayed | None = None  # the minibatches at hand, one after the other
         self._first = 0  # number of the first of them in the period
         self._drawer = ThreadPoolExecutor(1, thread_name_prefix="minibatches")
-        self._coming: tuple[int, Future[Replayed]] | None = None  # the next ones, and the number of their first
+        self._coming: tuple[int, Future[Replayed]] | None = None  # number of the first of the next ones, and these
         self._priorities: list[tuple[np.ndarray, np.ndarray]] = []
         # Observations of the minibatches at hand and of those to come, in turns.
         self._memory = [replay.memory_for(ahead * batch_size) for _ in range(2)]
@@ -70,8 +70,8 @@ class ReplayBatches:
         Args:
             period: its number, from which its draws follow.
             target: theta^-.
-            version: of the run's parameters at its beginning: updates by all workers so far.
-            taken: minibatches of it that were given out before a resume.
+            version: version of the run's parameters at its beginning, which is the updates by all workers so far.
+            taken: how many of its minibatches were given out before a resume.
         """
         if self._coming is not None:
             wait([self._coming[1]])  # of a period that was broken off
@@ -89,7 +89,7 @@ class ReplayBatches:
         return Replayed(*(None if array is None else array[rows] for array in self._drawn))
 
     def learned(self, batch: Replayed, priorities: np.ndarray) -> None:
-        """The new priorities <float32>[M] of a minibatch, to be set when the period ends."""
+        """Takes the new priorities <float32>[M] of a minibatch, which are set when the period ends."""
         if self.replay.priority_exponent:
             self._priorities.append((batch.key, priorities))
 
@@ -104,7 +104,7 @@ class ReplayBatches:
         self._drawer.shutdown(cancel_futures=True)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """What a period under way is resumed from, beside the replay."""
+        """The state from which a period under way is resumed, together with the replay."""
         keys, priorities = zip(*self._priorities, strict=True) if self._priorities else ((), ())
         return {
             "period": np.int64(self._period),
@@ -115,7 +115,7 @@ class ReplayBatches:
         }
 
     def set_state(self, state: dict[str, np.ndarray], target: Snapshot) -> None:
-        """The inverse, with theta^- of `target`."""
+        """The inverse of `get_state`; `target` has theta^-."""
         period = int(state["period"])
         version = state.get("period.version", (period - 1) * self.updates)  # which older checkpoints do not have
         self.start(period, target, int(version), int(state["taken"]))
@@ -123,7 +123,7 @@ class ReplayBatches:
         self._priorities = [(keys, state["waiting.priorities"])] if len(keys) else []
 
     def _from(self, first: int) -> Replayed:
-        """The minibatches from number `first` of the period on; those after them are begun."""
+        """The minibatches from number `first` of the period on; also starts to draw those after them."""
         coming, after = self._coming, first + self._ahead
         drawn = coming[1].result() if coming is not None and coming[0] == first else self._draw(first)
         self._coming = (after, self._drawer.submit(self._draw, after)) if after < self.updates else None
@@ -131,7 +131,7 @@ class ReplayBatches:
 
     def _draw(self, first: int) -> Replayed:
         bits = np.random.PCG64([*self._seed, self._period])
-        bits.advance(first * self._batch_size)  # one number for each transition before
+        bits.advance(first * self._batch_size)  # each earlier transition took one number
         count = min(self._ahead, self.updates - first)
         exponent = self._importance(self._version)
         self._memory.reverse()

@@ -18,21 +18,22 @@ from ddrl.types import Replayed, Snapshot, Unroll
 
 
 class ReplaySchedule(GroupSchedule):
-    """What both have in common. A period is some agent steps, and the minibatches that are learned beside or after
-    them; theta^- are the parameters of the last copy to the target network.
+    """The base of the schedules that learn from a replay.
 
-    Before the first period, the replay gets its minimum.
+    A period is some agent steps, and the minibatches that are learned from beside or after them. theta^- are the
+    parameters of the target network. Before the first period, the replay is filled to its minimum.
 
     Args:
         actor_threads: the groups.
         buffer: [T, B], the agent steps of a period.
-        batches: its minibatches.
-        minimum: agent steps before learning begins, up to whole rows; epsilon is the actors' part.
+        batches: draws the minibatches of a period.
+        minimum: agent steps before learning begins, rounded up to whole rows. How random their actions are is up to the
+            actors.
         directory: of the replay's files, for checkpoints.
         metrics: of this rank.
         ended: shared with the threads and their actors.
-        named: the names of the replay's files that checkpoints on disk name.
-        average: part of newer parameters that enters theta^- with each update, where they are not copied.
+        named: gives the names of those of the replay's files that checkpoints on disk need.
+        average: weight of the newest parameters when theta^- are averaged with them at each update (0: copies).
         target_periods: periods from one copy to the target network to the next; `Concurrent` copies in each.
         statistics: float32 values of running statistics at the end of the parameters; they are never averaged.
 
@@ -57,9 +58,10 @@ class ReplaySchedule(GroupSchedule):
     ):
         super().__init__(actor_threads, ended)
         self._statistics = statistics
-        self._contributions: list[np.ndarray] = []  # of what was put into the replay since the last gradient
+        self._contributions: list[np.ndarray] = []  # moments of what was stored since the last gradient
         self._named, self._average, self._target_periods = named, average, target_periods
-        self._stored, self._told = 0, False  # steps of each simulator in this part of the run; whether one was left out
+        # Steps of each simulator stored in this part of the run; whether an event has named one that was left out.
+        self._stored, self._told = 0, False
         self.batches, self.replay, self.metrics = batches, batches.replay, metrics
         self.period = 0
         self._buffer, self._minimum, self._directory = buffer, minimum, directory
@@ -69,16 +71,19 @@ class ReplaySchedule(GroupSchedule):
         self.batches.close()
 
     def learned(self, batch: Replayed, priorities: np.ndarray) -> None:
-        """The priorities count from the end of the period on."""
+        """Takes the new priorities of a minibatch, which count from the end of the period on."""
         self.batches.learned(batch, priorities)
 
     def contribution(self, batch: Replayed) -> np.ndarray | None:
-        """With the first gradient after acting: what was acted, each step once, however often it will be drawn."""
+        """The moments of the steps that were stored, with the first gradient after them.
+
+        Each step counts once, however often it will be drawn.
+        """
         contributions, self._contributions = self._contributions, []
         return None if self.seen is None or not contributions else self.seen.statistics.merged(contributions)
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        """Goes on from `state`. The replay and the period are there even where environments must be reset."""
+        """Goes on from `state`. The replay and the period are restored even if environments must be reset."""
         if not self.actor_threads.set_state(state):
             self.actor_threads.reset(reset_seed)
         if "replay" in state:
@@ -102,17 +107,17 @@ class ReplaySchedule(GroupSchedule):
             return snapshot, self.batches.take()
 
     def _advance(self, snapshot: Snapshot) -> None:
-        """Acts, or sees that others do, until there is a new period to learn in."""
+        """Acts, or waits for the threads that act, and begins a new period."""
         raise NotImplementedError
 
     def _fill(self, buffer: Unroll, snapshot: Snapshot) -> None:
-        """Acts for a buffer with these parameters, and puts it into the replay."""
+        """Fills a buffer by acting with these parameters, and puts it into the replay."""
         self.actor_threads.fill(buffer, lambda: snapshot)
         self._store(buffer)
 
     def _prefill(self, snapshot: Snapshot) -> None:
         whole, simulators = self._buffer.reward.shape
-        left = -(-self._minimum // simulators)  # rows; steps count, since not every row has a transition
+        left = -(-self._minimum // simulators)  # rows; they count even where they hold no transition
         while left > 0:
             part = time_slice(self._buffer, 0, min(left, whole))
             self._fill(part, snapshot)
@@ -134,14 +139,14 @@ class ReplaySchedule(GroupSchedule):
         self.actor_threads.reset_ended()
 
     def _state(self) -> dict[str, np.ndarray]:
-        """Nothing of the time before the first period: it is short, and begins again."""
+        """Empty before the first period, since the filling of the replay is short and can begin again."""
         if self.target is None or not self.period:
             return {}
         target = {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
         return self._acting_state() | target | self.batches.get_state() | self._saved_replay()
 
     def _tell(self, finite: Finite) -> None:
-        """Counts what was left out; the first time it is named."""
+        """Counts the steps that were left out; the first time, an event names one."""
         self.metrics.count("transitions_left_out", int(finite.left_out.sum()))
         if not self._told:
             self._told = True
@@ -156,8 +161,10 @@ class ReplaySchedule(GroupSchedule):
         return self.replay.save(self._directory, self._named, self.beat or (lambda: None))
 
     def _acting_state(self) -> dict[str, np.ndarray]:
-        """Where acting was broken off, simulators begin anew: the replay has nothing of the episodes that they are in
-        since the period before."""
+        """The actors' state, or only their counters if acting was broken off.
+
+        Simulators begin anew then, because the replay lacks the steps that they have made since the last period.
+        """
         return self.counters() if self._broken_off else self.actor_threads.get_state()
 
 
@@ -167,8 +174,8 @@ def averaged(target: Snapshot, newest: Snapshot, part: float, statistics: int = 
     Args:
         target: theta^-.
         newest: theta.
-        part: of theta, in (0, 1].
-        statistics: values at the end that are taken from theta as they are.
+        part: weight of theta, in (0, 1].
+        statistics: number of values at the end that are taken from theta as they are.
     """
     if newest.version == target.version:
         return target
@@ -182,7 +189,7 @@ def averaged(target: Snapshot, newest: Snapshot, part: float, statistics: int = 
 class Standard(ReplaySchedule):
     """Acts for a period, then learns, in turn (Mnih et al. 2015, algorithm 1).
 
-    Actions come from the newest parameters, and every `target_periods` theta^- become these.
+    Actions come from the newest parameters, which become theta^- every `target_periods` periods.
     """
 
     def _advance(self, snapshot: Snapshot) -> None:
@@ -198,17 +205,18 @@ class Standard(ReplaySchedule):
 class Concurrent(ReplaySchedule):
     """Acts and learns at once (Daley and Amato 2022, algorithm 1): Concurrent Training.
 
-    A period is that of the target network. Meanwhile the actors act with theta^- and fill the buffer, the learner
-    draws from a replay that does not change, and neither waits for the other. Then both stop, the buffer goes into
-    the replay, and theta^- become theta. With all simulators in one group they query the policy together, which is
-    Synchronized Execution; with a group for each, by themselves.
+    A period lasts from one copy to the target network to the next. Within it, the actors act with theta^- and fill the
+    buffer, the learner draws from a replay that does not change, and neither waits for the other. Then both stop, the
+    buffer goes into the replay, and theta^- become theta. With all simulators in one group they query the policy
+    together, which is Synchronized Execution; with a group for each simulator, each queries it alone.
 
-    Priorities too are set at the end of a period, up to C / F minibatches late (2,000 with Rainbow's numbers), where
+    Priorities, too, are set at the end of a period, up to C / F minibatches late (2,000 with Rainbow's numbers), where
     Schaul et al. 2016, algorithm 1, sets them after each; and actions come from parameters up to C agent steps old. In
-    runs with few random actions neither DQN nor Rainbow had begun to learn Pong with it when they had with `Standard`.
+    runs with few random actions, neither DQN nor Rainbow had begun to learn Pong by the time at which they had with
+    `Standard`.
     """
 
-    _begun: dict[str, np.ndarray]  # the actors' state when it began to fill the buffer
+    _begun: dict[str, np.ndarray]  # the actors' state when they began to fill the buffer
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         super().set_state(state, reset_seed)

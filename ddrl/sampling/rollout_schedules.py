@@ -17,7 +17,7 @@ from ddrl.types import Snapshot, Transitions, Unroll
 
 
 class GroupSchedule(Schedule):
-    """A schedule whose groups fill rollouts: the trainer's side of it, whatever becomes of them.
+    """The base of the schedules whose groups fill rollouts; subclasses decide what becomes of the rollouts.
 
     Args:
         actor_threads: the groups.
@@ -28,7 +28,7 @@ class GroupSchedule(Schedule):
         self.actor_threads = actor_threads
         self._ended = ended
         self._busy = threading.Lock()
-        self._broken_off = False  # acting, by the end: the actors are somewhere in a rollout that nobody will see
+        self._broken_off = False  # whether the end stopped acting in the middle of a rollout, which nobody will see
 
     def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Any] | None:
         """See `ddrl.sampling.schedules.Schedule`."""
@@ -43,7 +43,7 @@ class GroupSchedule(Schedule):
                 return None
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Nothing in the middle of acting, where a straggler is that the others did not wait for."""
+        """Empty in the middle of acting, which is where a straggler is for which the others did not wait."""
         if not self._busy.acquire(blocking=False):
             return {}
         try:
@@ -55,8 +55,7 @@ class GroupSchedule(Schedule):
         return {f"actor{i}.draws": actor.draws() for i, actor in enumerate(self.actor_threads.actors)}
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        """Goes on from `state`; environments that could not be saved are reset, and what they had filled is
-        forgotten."""
+        """Goes on from `state`. If environments could not be saved, they are reset, and the rollout is forgotten."""
         if not (self.actor_threads.set_state(state) and self._set_state(state)):
             self.actor_threads.reset(reset_seed)
 
@@ -76,16 +75,16 @@ class GroupSchedule(Schedule):
 
 
 class RolloutSchedule(GroupSchedule):
-    """What the schedules that learn from each rollout have in common.
+    """The base of the schedules that learn from each rollout.
 
     Args:
         learning: the rollout that is learned from.
-        minibatches: cuts it.
+        minibatches: cuts it into batches.
         refresh_every: steps after which acting asks for newer parameters in the middle of a rollout (0: never).
 
     Attributes:
         target: the parameters that `learning` was begun with.
-        saves_target: the loss reads `target`, so that a state in the middle of a rollout has it.
+        saves_target: whether the loss reads `target`, so that a state in the middle of a rollout must have it.
     """
 
     saves_target = False
@@ -105,7 +104,7 @@ class RolloutSchedule(GroupSchedule):
         self.rollouts = 0  # learned from, the one at hand included
 
     def contribution(self, batch: Any) -> np.ndarray | None:
-        """With the rollout's last batch, so that all its gradients normalize as acting did."""
+        """The moments of a rollout, with its last batch, so that all its gradients normalize as acting did."""
         if not self.minibatches.empty:
             return None
         contribution, self._contribution = self._contribution, None
@@ -142,7 +141,7 @@ class RolloutSchedule(GroupSchedule):
         return rollout | seen | self._target_state() | {"taken": np.int64(self.minibatches.taken), "cut": self._cut()}
 
     def _cut(self) -> np.ndarray:
-        """<int64>[5] what the batches of a rollout depend on: another cut has other batches."""
+        """The numbers <int64>[5] on which it depends how a rollout is cut into batches."""
         cut = self.minibatches
         return np.array([cut.batch_size, cut.epochs, cut.unroll_length, *self.learning.reward.shape], np.int64)
 
@@ -152,7 +151,7 @@ class RolloutSchedule(GroupSchedule):
         return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
 
     def _set_learning_state(self, state: dict[str, np.ndarray]) -> bool:
-        """Goes on with the rollout that was at hand, if it is cut as before; whether there is one."""
+        """Goes on with the saved rollout, if there is one and it is cut as before; returns whether it does."""
         if "taken" not in state or not np.array_equal(state.get("cut", self._cut()), self._cut()):
             return False
         for name, array in part(state, "learning.").items():
@@ -167,16 +166,16 @@ class RolloutSchedule(GroupSchedule):
 class SynchronizedRollouts(RolloutSchedule):
     """Acts for a rollout, then learns from it, in turn (Stooke and Abbeel 2018, section 4.1).
 
-    All steps of a rollout are acted with the parameters that its first gradient is taken at. Where `refresh_every` has
-    newer ones fetched in between, it is taken at the newest that acted: a learner has one vector, which a pull replaces
-    (section 4.3), and whose next step is from there.
+    All steps of a rollout are acted with the parameters at which its first gradient is taken. If `refresh_every` makes
+    acting change to newer ones within the rollout, the gradient is taken at the newest that acted: in section 4.3 a
+    learner has one vector, which a pull replaces and from which its next step starts.
     """
 
-    _latest: Snapshot  # since the first `update` or `next_batch`
-    _asked: list[Snapshot]  # what the groups have asked for in this rollout
+    _latest: Snapshot  # there from the first `update` or `next_batch` on
+    _asked: list[Snapshot]  # the parameters that the groups got when they asked in this rollout
 
     def update(self, snapshot: Snapshot) -> None:
-        """Parameters for `refresh_every`; otherwise acting takes those of `next_batch`."""
+        """Takes parameters for `refresh_every`; without it, acting has those of `next_batch`."""
         self._latest = snapshot
 
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
@@ -208,7 +207,7 @@ class SynchronizedRollouts(RolloutSchedule):
 class DoubleBuffered(RolloutSchedule):
     """Acts and learns at once, with two storages that change places every alpha steps (Liu et al. 2020, HTS-RL).
 
-    j counts storages, which is synchronizations. Storage j is filled with theta_j, the parameters at the
+    j counts storages, and so synchronizations. Storage j is filled with theta_j, the parameters at the
     synchronization before it; meanwhile the learner consumes storage j - 1, which theta_(j-1) had filled. The lag is
     exactly one storage.
 
@@ -238,9 +237,9 @@ class DoubleBuffered(RolloutSchedule):
         super().__init__(actor_threads, learning, minibatches, ended)
         self._filling, self._statistics = spare, statistics
         self._acting: Snapshot | None = None  # parameters that fill `_filling`
-        self._behind: np.ndarray | None = None  # theta_(j-1) - theta_j of the storage at hand; statistics as they are
+        self._behind: np.ndarray | None = None  # theta_(j-1) - theta_j, but the statistics of theta_(j-1) as they are
         self._first: np.ndarray | None = None  # theta_(j-1), until its gradient was taken
-        self._begun: dict[str, np.ndarray] = {}  # the actors' state when it began to fill
+        self._begun: dict[str, np.ndarray] = {}  # the actors' state when they began to fill
 
     def _next(self, snapshot: Snapshot) -> tuple[Snapshot, Transitions]:
         if self.minibatches.empty:
@@ -265,7 +264,7 @@ class DoubleBuffered(RolloutSchedule):
         self._start()
 
     def _with_statistics(self, vector: Any, source: Any) -> Any:
-        """A vector with the running statistics of another."""
+        """`vector` with the running statistics of `source`."""
         if not self._statistics:
             return vector
         return np.concatenate([vector[: -self._statistics], source[-self._statistics :]])
@@ -278,7 +277,7 @@ class DoubleBuffered(RolloutSchedule):
         return snapshot
 
     def _state(self) -> dict[str, np.ndarray]:
-        """The storage at hand, and where the filling of the other began: it is filled again after a resume."""
+        """The storage at hand, and where the filling of the other one began, which a resumed run fills again."""
         if self._acting is None:
             return self.actor_threads.get_state()
         acting = {

@@ -38,7 +38,7 @@ def empty_unroll(
         environments: B.
         observation_shape: of one observation.
         observation_dtype: of one.
-        action_space: which decides shape and dtype of the actions.
+        action_space: gives shape and dtype of the actions.
     """
     shape = (steps, environments)
     after = (steps + 1, environments)
@@ -84,7 +84,7 @@ class RolloutActor(Actor):
         transform_reward: raw rewards -> rewards to learn from (clipping, scale).
         life_loss_terminal: whether a lost life counts as a termination.
         ended: set when the schedule stops.
-        last_value: whether the value of the last observation is of use; else it is not inferred.
+        last_value: whether the value of the last observation is needed; otherwise it is not inferred.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class RolloutActor(Actor):
         out.behaviour_version[t] = self.version
 
     def _write_outcome(self, out: Unroll, t: int) -> None:
-        """What the actions led to. The reward of an action that was ignored is 0."""
+        """Writes what the actions led to. The reward of an action that was ignored is 0."""
         step = self.step
         ids = step.env_id
         terminal = step.terminated | (step.life_lost & self.life_loss_terminal)
@@ -168,7 +168,7 @@ class UnrollBatcher:
         self._unrolls: list[Unroll] = []
 
     def add(self, unroll: Unroll) -> list[Unroll]:
-        """Adds [T, B] steps; returns the batches [T, environments] that became full, B of which divides."""
+        """Adds an unroll [T, B]; returns the batches [T, environments] that became full. B divides `environments`."""
         with self._lock:
             self._unrolls.append(unroll)
             if sum(part.reward.shape[1] for part in self._unrolls) < self._environments:
@@ -201,7 +201,7 @@ class UnrollActor(RolloutActor):
         self._make_unroll, self._batcher = make_unroll, batcher
 
     def advance(self, newest: Callable[[], Snapshot]) -> list[Unroll]:
-        """One unroll with the parameters that are newest at its beginning; the batches that it made full."""
+        """Acts for an unroll, with the newest parameters at its beginning; returns the batches that became full."""
         unroll = self._make_unroll()
         try:
             self.fill(unroll, newest)

@@ -22,13 +22,13 @@ from ddrl.types import DataPoints, Snapshot
 
 
 class Schedule(Protocol):
-    """What a trainer needs. `update` may be called from another thread than `next_batch`.
+    """The interface of all schedules to the trainer. `update` may be called from another thread than `next_batch`.
 
     Attributes:
-        target: theta^-: of target networks where a replay is learned from, those that acted where rollouts are; None
-            before the first ones.
-        seen: counts for the running statistics; None where there are none.
-        beat: called again and again while `get_state` writes files; None: nobody is told.
+        target: theta^-: the parameters of the target networks for a replay, those that a rollout was begun with for
+            rollouts; None before there are any.
+        seen: counts for the running statistics; None if there are none.
+        beat: called again and again while `get_state` writes files (None: nothing is called).
     """
 
     target: Snapshot | None = None
@@ -47,24 +47,27 @@ class Schedule(Protocol):
         return self.target.parameters
 
     def update(self, snapshot: Snapshot) -> None:
-        """Act with these parameters from now on; nothing to do where acting takes those of `next_batch`."""
+        """Act with these parameters from now on; does nothing where acting takes those of `next_batch`."""
         return
 
     def next_batch(self, wait_for_snapshot: Callable[[], Snapshot | None]) -> tuple[Snapshot, Any] | None:
-        """The next batch and the step that its gradient is for; None when the schedule has ended.
+        """The next batch, and a snapshot with the step that its gradient is for; None when the schedule has ended.
 
-        The vector of the snapshot is where the gradient is taken: that of the step, unless the schedule delays it.
+        The gradient is taken at the snapshot's parameters: those of the step, unless the schedule delays it.
 
         Args:
             wait_for_snapshot: blocks until the parameters of the next step are there; None at the end.
         """
 
     def counters(self) -> dict[str, np.ndarray]:
-        """The counts behind random numbers, of a state that cannot be told in the middle of acting: no draw recurs."""
+        """The counts on which random numbers depend, to be saved where `get_state` gives nothing.
+
+        With them, no draw recurs after a resume.
+        """
         return {}
 
     def learned(self, batch: Any, priorities: np.ndarray) -> None:
-        """The gradient of a batch was finite, and its loss gave priorities; nothing to do without a replay.
+        """Takes the priorities from the loss of a batch whose gradient was finite; does nothing without a replay.
 
         Args:
             batch: from `next_batch`.
@@ -73,7 +76,7 @@ class Schedule(Protocol):
         return
 
     def contribution(self, batch: Any) -> np.ndarray | None:
-        """What the gradient of a batch carries for the running statistics <float32>[S]; None: nothing.
+        """The moments <float32>[S] that the gradient of a batch carries for the running statistics; None for nothing.
 
         To be called once for each batch, before the next one.
         """
@@ -98,16 +101,16 @@ class Producer(Protocol):
     """An actor that makes batches."""
 
     def advance(self, newest: Callable[[], Snapshot]) -> Sequence[Any]:
-        """Acts for a while with the newest parameters; the batches that it made full."""
+        """Acts for a while with the newest parameters; returns the batches that became full."""
 
     def reset(self, seed: int) -> None:
         """Starts new episodes in all environments."""
 
     def draws(self) -> np.ndarray:
-        """As `Actor`."""
+        """As `Actor.draws`."""
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
-        """The inverse; True if the environments go on where they were."""
+        """Goes on from a saved state; True if the environments go on where they were."""
 
 
 class Asynchronous(Schedule):
@@ -121,7 +124,7 @@ class Asynchronous(Schedule):
         actors: one per predictor thread.
         queue_batches: full batches that may wait.
         metrics: of this rank.
-        ended: shared with actors that see by it that they should end.
+        ended: shared with the actors, which stop when it is set.
 
     Raises:
         Exception: whatever ended a predictor thread, from `next_batch`.
@@ -235,7 +238,7 @@ class Synchronized(Schedule):
         return _only(full) if full else None
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Nothing in the middle of acting, where a straggler is that the quorum did not wait for."""
+        """Empty in the middle of acting, which is where a straggler is for which the quorum did not wait."""
         if not self._acting.acquire(blocking=False):
             return {}
         try:

@@ -23,11 +23,11 @@ class QueuedJob(NamedTuple):
     """One line of the queue: a job, a component of one, or tasks of an array.
 
     Attributes:
-        job: as Slurm shows it, such as 12, 12_3, 12_[4-7] or 12+1.
+        job: the number as Slurm shows it, such as 12, 12_3, 12_[4-7] or 12+1.
         state: RUNNING, PENDING, ...
         elapsed, limit: such as 1:02:03; UNLIMITED.
-        reason: why it waits.
-        command: its script, with the words for it.
+        reason: why the job waits.
+        command: the script of the job, with its arguments.
     """
 
     job: str
@@ -39,13 +39,13 @@ class QueuedJob(NamedTuple):
 
     @property
     def number(self) -> str:
-        """Of the job, without those of tasks and components."""
+        """The number of the job, without those of tasks and components."""
         match = _NUMBER.match(self.job)
         return match[0] if match else ""
 
     @property
     def directory(self) -> Path | None:
-        """Where `ddrl` has written its script; None of other jobs."""
+        """The directory in which `ddrl` wrote the job's script; None for other jobs."""
         script = Path(self.command)
         return script.parent if script.name in (SCRIPT, REPORT_SCRIPT) else None
 
@@ -56,7 +56,7 @@ def has_queue() -> bool:
 
 
 def queue() -> list[QueuedJob]:
-    """All jobs of this user that wait, run or end, by their numbers.
+    """All jobs of this user that wait, run or end, in the order of their numbers.
 
     Raises:
         UsageError: there is no Slurm here, or it does not answer.
@@ -76,7 +76,7 @@ def queue() -> list[QueuedJob]:
 
 
 def _why_failed(said: str) -> str:
-    """One line for those of squeue; without a configuration it tells in four where it has looked for one."""
+    """One line for what squeue printed, which may be several: without a configuration, it lists where it looked."""
     if _UNCONFIGURED in said:
         return "Slurm's client has no configuration here; log in where Slurm is, or name its slurm.conf in SLURM_CONF"
     lines = said.strip().splitlines() or ["no reason given"]

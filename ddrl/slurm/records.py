@@ -20,8 +20,8 @@ class JobRecord(NamedTuple):
     """One job of a directory.
 
     Attributes:
-        job: its number, of a task of an array with _ and the task's.
-        output: file of what it prints; of an array with %a where the number of the task is.
+        job: the number of the job; for a task of an array, _ and the number of the task follow.
+        output: the file that the job prints into; for an array, it has %a in place of the number of the task.
     """
 
     job: str
@@ -33,7 +33,7 @@ class JobRecord(NamedTuple):
         return self.job.partition("_")[0]
 
     def outputs(self) -> list[Path]:
-        """The files that are there, by the number of the task."""
+        """The output files that exist, in the order of the tasks' numbers."""
         before, mark, after = self.output.name.partition(_TASK)
         if not mark:
             return [self.output] if self.output.is_file() else []
@@ -48,10 +48,10 @@ class JobRecord(NamedTuple):
 
 
 def note(directory: Path, record: JobRecord) -> None:
-    """Adds a job.
+    """Adds a job to the file of its directory, unless it is there already.
 
     Raises:
-        UsageError: it cannot be written, though the job is submitted.
+        UsageError: the file cannot be written, although the job was submitted.
     """
     try:
         if record not in noted(directory):  # the job itself may have begun, and written it
@@ -64,7 +64,7 @@ def note(directory: Path, record: JobRecord) -> None:
 
 
 def noted_since(directory: Path, file: Path) -> bool:
-    """Whether the newest job of a directory was noted after a file was written, which then is none of that job's."""
+    """Whether a file is older than the newest job of a directory, which then has not written it."""
     try:
         return (directory / JOBS).stat().st_mtime_ns > file.stat().st_mtime_ns
     except OSError:
@@ -72,7 +72,7 @@ def noted_since(directory: Path, file: Path) -> bool:
 
 
 def noted(directory: Path) -> list[JobRecord]:
-    """The jobs of a directory, oldest first; none where nothing was submitted or the file cannot be read."""
+    """The jobs of a directory, oldest first; empty if nothing was submitted or the file cannot be read."""
     try:
         lines = read_regular(directory / JOBS).decode(errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""How far a run is, from what it has written so far: a status must not wait for a lock, nor import a user's plugins."""
+"""How far a run is, from the files that it has written so far, without waiting for locks or importing plugins."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ddrl.reporting.metrics import is_sound, whole
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
 LOG_TAIL_BYTES = 2**16
 SPEAKERS = ("ddrl: ", "slurmstepd", "srun: error: ")
-"""Lines of a job's output that say why it ended begin with these."""
+"""Beginnings of the lines in a job's output that say why it ended."""
 
 
 class RunState(NamedTuple):
-    """What there is to say of a run.
+    """How far a run is.
 
     Attributes:
-        status: of its result, such as finished or failed; empty where it has none.
-        message: of its result.
-        progress, score: in a few words; empty where it has not begun.
-        seconds_left: until its command ends, as its newest line of training tells; None where that tells nothing of
-            what the run does now, or the run has ended.
+        status: the status in its result, such as finished or failed; empty without a result.
+        message: the message in its result.
+        progress, score: in a few words; empty if it has not begun.
+        seconds_left: seconds until its command ends, by its newest `train` record; None if that says nothing about what
+            the run does now, or if the run has ended.
     """
 
     status: str
@@ -43,10 +43,10 @@ def read_run(path: Path) -> RunState:
     resumes = list(backwards(data, "event", "resumed"))
     resumed = resumes[0][1] if resumes else none
     train = next(standing(data, "train", resumes), none)
-    # One that time cut off has a mean of its short games alone.
+    # An evaluation that time cut off has only the mean of its short games.
     evaluation = next((each for each in standing(data, "evaluation", resumes) if whole([each])), none)
     status = str(result.get("status", ""))
-    # What a line from before a resume tells is what the run did before that.
+    # A record from before a resume does not say what the run does now.
     current = bool(train) and not (resumed and train["wall_seconds"] <= resumed.get("wall_seconds", 0.0))
     left = train.get("seconds_left") if current and not status else None
     phase = "" if status else train.get("phase") if current else "starting"
@@ -58,13 +58,17 @@ def read_run(path: Path) -> RunState:
 
 
 def why_gone(output: Path) -> str:
-    """The last line of a job's output that says why it ended, or nothing."""
+    """The last line of a job's output that says why it ended; empty without one."""
     lines = tail(output, LOG_TAIL_BYTES).decode(errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.startswith(SPEAKERS)), "")
 
 
 def backwards(data: bytes, kind: str, name: str = "") -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Place and content of the sound records of a kind, and with this name, in metrics.jsonl, the newest first."""
+    """Yields place and content of the sound records of a kind, and of a name if it is given, the newest first.
+
+    Args:
+        data: the end of a metrics.jsonl, in which the places are counted.
+    """
     mark = f'"name": "{name}"' if name else f'"kind": "{kind}"'
     stop = data.rfind(b"\n") + 1
     while (place := data.rfind(mark.encode(), 0, stop)) >= 0:
@@ -79,10 +83,10 @@ def backwards(data: bytes, kind: str, name: str = "") -> Iterator[tuple[int, Map
 
 
 def standing(data: bytes, kind: str, resumes: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[Mapping[str, Any]]:
-    """The records of a kind, the newest first, without those that a resume has taken back, as `without_undone` does.
+    """Yields the records of a kind, the newest first, without those that a resume took back, as `without_undone` does.
 
     Args:
-        resumes: what `backwards` gives of them.
+        resumes: the events of resumes, as `backwards` yields them.
     """
     for place, record in backwards(data, kind):
         later = (resumed.get("wall_seconds", math.inf) for at, resumed in resumes if at > place)
@@ -93,7 +97,7 @@ def standing(data: bytes, kind: str, resumes: Sequence[tuple[int, Mapping[str, A
 def _progress(
     run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any], phase: Any, left: float | None
 ) -> str:
-    """Such as '35% of 20,000,000 agent steps, 1:02:03 left'; without what `phase` and `left` do not tell."""
+    """A text such as '35% of 20,000,000 agent steps, 1:02:03 left', without phase or time left if that is None."""
     from ddrl.reporting.texts import duration
 
     minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))

@@ -14,11 +14,11 @@ from ddrl.programs import python_command
 from ddrl.slurm.site import HERE, VARIABLE, Site
 
 SCRIPT, REPORT_SCRIPT = "job.sbatch", "report.sbatch"
-"""Written into the directory of the run, study or search."""
+"""Names of the scripts, which are written into the directory of the run, study or search."""
 WARNING_SECONDS = 120
-"""Before the end of a job, for a checkpoint."""
+"""Seconds before its end at which a job is warned, so that it saves a checkpoint."""
 COMMON = ("--open-mode=append", "--requeue", f"--signal=B:USR1@{WARNING_SECONDS}")
-"""A job that was put back goes on in the same file."""
+"""Options of all jobs. A job that was requeued appends to the same output file."""
 START_AND_END_MINUTES = 15
 NAMES = {
     "SBATCH_ACCOUNT": "account",
@@ -27,7 +27,7 @@ NAMES = {
     "SBATCH_CONSTRAINT": "constraint",
     "SBATCH_RESERVATION": "reservation",
 }
-"""Variables that sbatch reads -> the options that they stand for. A script names them, so that it says all."""
+"""Variables that sbatch reads -> the options that they stand for. A script has these options, so that it says all."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./=,:@%+-]+")
 
 
@@ -44,12 +44,12 @@ def words_of(options: str) -> list[str]:
 
 
 def minutes_for(minutes: float) -> str:
-    """What is asked for a run of so many minutes: with its start, last evaluation and end."""
+    """The option for the time limit of a run of so many minutes, with time for its start, last evaluation and end."""
     return f"--time={round(1.2 * minutes) + START_AND_END_MINUTES}"
 
 
 def has_memory(words: Sequence[str], site: Site) -> bool:
-    """Whether a user has asked for memory: sbatch takes one kind of such an option alone."""
+    """Whether a user or the site asks for memory, so that ddrl must not: sbatch takes only one kind of such options."""
     return any(word.startswith("--mem") for word in words) or any(
         name.startswith("SBATCH_MEM") for name in site.variables
     )
@@ -59,11 +59,11 @@ def output_in(directory: Path, name: str) -> str:
     """The option for a job's output.
 
     Args:
-        directory: absolute.
-        name: of the file, with Slurm's marks such as %j.
+        directory: absolute path of its directory.
+        name: name of the file, with Slurm's marks such as %j.
 
     Raises:
-        UsageError: Slurm would take the directory's name for another.
+        UsageError: the directory's name has a backslash, so that Slurm would write elsewhere.
     """
     if "\\" in str(directory):
         raise UsageError(f"{directory}: Slurm cannot write its output there; choose a name without \\")
@@ -74,10 +74,10 @@ def script_of(options: Sequence[str], body: Sequence[str], site: Site, command: 
     """The text of a script.
 
     Args:
-        options: of sbatch.
-        body: lines after job.sh is there.
-        site: whose options come after these.
-        command: that asked for the job, for a comment.
+        options: options of sbatch.
+        body: lines of bash, which may use what job.sh defines.
+        site: the site file, whose options come after `options`.
+        command: the command that asked for the job, for a comment.
         words: more options of sbatch, which come last.
 
     Raises:
@@ -100,23 +100,23 @@ def script_of(options: Sequence[str], body: Sequence[str], site: Site, command: 
 
 
 def own_venv() -> str:
-    """The environment of this Python, where it has the program `ddrl`; else nothing."""
+    """The directory of this Python's environment if it has the program `ddrl`; else empty."""
     program = Path(sys.executable).with_name("ddrl")
     return str(program.parents[1]) if program.parent.name == "bin" and os.access(program, os.X_OK) else ""
 
 
 def ddrl_command(*words: str) -> str:
-    """A line that runs ddrl with these words: that of the job's environment, or of this Python where it has none."""
+    """A line that runs ddrl with these words: the program of the job's environment, or else this Python's module."""
     return shlex.join([*(["ddrl"] if own_venv() else python_command("ddrl.cli")), *words])
 
 
 def _shown(text: str) -> str:
-    """On one line, whatever it holds."""
+    """The text in one line, with ? for what cannot be printed."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _directive(word: str) -> str:
-    """A word as sbatch reads it in a script: quotes keep blanks and # together, a backslash keeps the next sign."""
+    """A word quoted as sbatch reads it in a script: quotes protect blanks and #, a backslash the next character."""
     if not word.isprintable():
         raise UsageError(f"{word!r:.200}: sbatch takes no control characters; choose another name")
     if _PLAIN.fullmatch(word):

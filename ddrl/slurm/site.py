@@ -20,17 +20,18 @@ bash -n "$1" || exit
 source "$1" >&2
 for name in RUNS VENV "${!SBATCH_@}"; do printf '%s=%s\\0' "$name" "${!name-}"; done
 """
-"""Prints those settings that are needed before a job begins; $1 is the file, whose last command may well fail."""
+"""A program of bash that prints the settings which are needed before a job begins. $1 is the site file, whose last
+command may fail without harm."""
 
 
 class Site(NamedTuple):
-    """What a site file says, or its defaults.
+    """The settings of a site file, or their defaults.
 
     Attributes:
-        path: of the file, or None without one.
-        runs: where run directories are made.
-        venv: the virtual environment of the jobs, or empty: their PATH has ddrl.
-        variables: SBATCH_ACCOUNT and others that sbatch reads, without the empty ones.
+        path: path of the file; None without one.
+        runs: directory in which run directories are made.
+        venv: the virtual environment of the jobs; empty if their PATH has ddrl.
+        variables: SBATCH_ACCOUNT and other variables that sbatch reads, without empty ones.
     """
 
     path: Path | None
@@ -40,7 +41,7 @@ class Site(NamedTuple):
 
 
 def home() -> Path:
-    """The site file of this user."""
+    """Where the site file of this user is, or would be."""
     configuration = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(configuration, "ddrl", "site.conf")
 
@@ -91,11 +92,11 @@ def write_example(path: Path, venv: str) -> None:
     """Writes a site file to fill in.
 
     Args:
-        path: which must not be there yet.
-        venv: the virtual environment that it names; empty: none.
+        path: the file, which must not exist yet.
+        venv: the virtual environment that it names (empty: none).
 
     Raises:
-        UsageError: it is there, or cannot be written.
+        UsageError: the file exists, or cannot be written.
     """
     lines = EXAMPLE.read_text().splitlines(keepends=True)
     settings = {"VENV": _assignment("VENV", venv), "RUNS": "RUNS=$HOME/runs"}

@@ -25,9 +25,9 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
     """Writes a script and submits it; returns the number of the job.
 
     Args:
-        script: where it is written; its directory is there.
-        text: of the script.
-        site: whose variables sbatch gets.
+        script: where the script is written; its directory must exist.
+        text: the text of the script.
+        site: the site file, whose variables sbatch gets.
         words: options of sbatch that come before those of the script and of the site.
 
     Raises:
@@ -42,7 +42,7 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
     try:
         done = subprocess.run(
             ["sbatch", "--parsable", *words, str(script)],
-            env=own | dict(site.variables),  # without empty ones: sbatch takes them for names
+            env=own | dict(site.variables),  # without empty ones, which sbatch would take for names
             capture_output=True,
             text=True,
             errors="replace",

@@ -1,8 +1,8 @@
-"""Scores of several games as one: interquartile mean and performance profile of human-normalized scores.
+"""Scores of several games together: interquartile mean and performance profile of human-normalized scores.
 
-Agarwal et al. 2021, Deep Reinforcement Learning at the Edge of the Statistical Precipice: means over runs and games of
-scores in percent between random play and people, with intervals whose resamples draw runs within each game (stratified
-bootstrap).
+These are means over runs and games of scores in percent between random play and people, with intervals whose resamples
+draw runs within each game (stratified bootstrap). Source: Agarwal et al. 2021, Deep Reinforcement Learning at the Edge
+of the Statistical Precipice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOTE = (
 
 
 def normalized(runs: Sequence[Outcome], measure: Measure) -> dict[str, list[float]]:
-    """Human-normalized scores in percent: game, that people were measured at, -> its runs'.
+    """Game -> human-normalized scores of its runs in percent, for games with a known human score.
 
     Args:
         measure: the raw score of a run; runs without one are left out.
@@ -45,11 +45,13 @@ def normalized(runs: Sequence[Outcome], measure: Measure) -> dict[str, list[floa
 
 
 def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[list[Table], list[Panel]]:
-    """A table and the performance profiles of systems with equally many runs of the same games, two at least; else
-    nothing, since games and runs that only some have would weigh in.
+    """A table and the performance profiles of systems over all games.
+
+    Both are empty unless all systems have equally many runs of the same games, two games or more: games and runs that
+    only some systems have would distort the comparison.
 
     Args:
-        systems: name, and runs of all games.
+        systems: (name, runs of all games) of each system.
         measure: the raw score of a run.
     """
     by_game = {name: normalized(group.runs, measure) for name, group in systems}
@@ -68,10 +70,10 @@ def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[li
 
 
 def profile(scores: Sequence[Sequence[float]], thresholds: Sequence[float], label: str, style: int = 0) -> Curve:
-    """Share of all runs whose score is above each threshold, with its interval.
+    """The curve of the share of all runs whose score is above each threshold, with its interval.
 
     Args:
-        scores: of the runs of each game.
+        scores: for each game, those of its runs.
     """
     points: list[tuple[float, Any]] = [(threshold, share_above(scores, threshold)) for threshold in thresholds]
     return interval_curve(points, label, style)

@@ -1,4 +1,4 @@
-"""What a study has found so far: report.html, table.md, results.json, CSV files of curves and runs, and a figure."""
+"""The report on a study's finished points: report.html, table.md, results.json, a figure, CSVs of curves and runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _page(
     notes: Sequence[str],
     files: Sequence[str],
 ) -> str:
-    """report.html; `careful` is what must be read before the figure."""
+    """The text of report.html; `careful` are warnings that stand above the figure."""
     machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
     again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, from the finished points"
     return render(
@@ -102,7 +102,7 @@ def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
 
 
 def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
-    """Every finished run by itself; labels that are no single value are left out."""
+    """A table with a row for each finished run; labels that are dicts are left out."""
     values = [item for run in outcomes for item in run.point.labels.items()]
     labels = dict.fromkeys(name for name, value in values if not isinstance(value, dict))
     score = getattr(settings, "score_name", measures.EVALUATION)
@@ -128,14 +128,14 @@ def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
 
 
 def _with_failures(finding: str, states: Sequence[tuple[Point, State]]) -> str:
-    """Runs that diverge fail: a finding of those that are left says so."""
+    """The finding with the number of failed runs, which it does not cover: a run that diverges fails."""
     failed = sum(state.status == "failed" for _, state in states)
     counts = f"{counted(failed, 'run')} that failed {'does' if failed == 1 else 'do'} not count here."
     return f"{finding} {counts}".strip() if failed else finding
 
 
 def _missing(states: Sequence[tuple[Point, State]]) -> list[str]:
-    """One line for all that wait or run, and one for each failure and each damaged result."""
+    """One line that counts the points that have not ended, and one for each failure and each damaged result."""
     counts = Counter(state.status for _, state in states if state.status not in ("finished", "failed"))
     lines = [f"not finished: {', '.join(f'{count} {status}' for status, count in counts.items())}"] if counts else []
     told = [(p, s) for p, s in states if s.status == "failed" or (s.status == "interrupted" and s.why)]
@@ -165,8 +165,8 @@ def _curves(panel: figures.Panel) -> dict[str, Any]:
 
 
 def _curves_csv(panels: Sequence[figures.Panel]) -> str:
-    """A line for each point of each curve; low and high are empty where there is no band. `run` counts curves of one
-    label, which are runs that are too few for a band."""
+    """CSV with a line for each point of each curve; low and high are empty without a band. The column `run` numbers the
+    curves with the same label: single runs, which are too few for a band."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("panel", "curve", "x", "y", "low", "high", "x is", "y is", "run"))

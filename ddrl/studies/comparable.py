@@ -1,4 +1,4 @@
-"""Whether the points of a study may stand side by side: one version of everything, one protocol, planned settings."""
+"""Warnings of what makes points hard to compare: other machines, versions, protocols, settings, or missing records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddrl.studies.provenance import machine_of, rules_text, stamps, versions_of
 OWN_WAY = {"exchange": ("on_worker_loss", "on_server_loss"), "run": ("run_dir", "minutes", "plugins")}
 """Settings that may differ from the plan: where a run and its plugins are, how long it went on, what it does when a
 rank dies."""
-NAMED = 3  # points or settings that are named, of many
+NAMED = 3  # points or settings that a warning names at most
 
 
 def warnings(outcomes: Sequence[Outcome]) -> list[str]:
@@ -29,7 +29,7 @@ def warnings(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _machines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Speed and time to a score are those of a machine."""
+    """Warns of points of different machines, on which speed and time to a score depend."""
     points: dict[str, list[str]] = {}
     for outcome in outcomes:
         if "processor" in (machine := machine_of(outcome.path)):
@@ -40,7 +40,7 @@ def _machines(outcomes: Sequence[Outcome]) -> list[str]:
 def _versions(outcomes: Sequence[Outcome]) -> list[str]:
     points: dict[str, dict[str, list[str]]] = {}
     for outcome in outcomes:
-        rival = outcome.result.get("peer") or {}  # its environment is another one
+        rival = outcome.result.get("peer") or {}  # it has packages of its own
         theirs = {f"{name} of the rival": version for name, version in rival.items()}
         for name, version in (versions_of(machine_of(outcome.path)) | theirs).items():
             points.setdefault(name, {}).setdefault(str(version), []).append(outcome.point.name)
@@ -48,7 +48,7 @@ def _versions(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _protocols(outcomes: Sequence[Outcome]) -> list[str]:
-    """Points that were planned with one environment should have played by one protocol."""
+    """Warns of points whose planned environment is the same, but whose evaluations have different protocols."""
     groups: dict[Any, dict[str, list[str]]] = {}
     for outcome in outcomes:
         config = outcome.point.config
@@ -65,13 +65,13 @@ def _protocols(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _differing(stamp: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Its name, and what is not the same in all."""
+    """The part of a stamp that identifies it: the name of the protocol, and what is not the same in all stamps."""
     same = {name for name, value in stamp.items() if all(other.get(name) == value for other in others)}
     return {name: value for name, value in stamp.items() if name == "protocol" or name not in same}
 
 
 def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
-    """Runs with other settings than their point has in study.json, such as copies from another study."""
+    """Warns of runs with other settings than their point has in study.json, such as copies from another study."""
     lines = []
     for outcome in outcomes:
         run = rundir.read_json(outcome.path / rundir.CONFIG)
@@ -91,14 +91,17 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _empty(outcomes: Sequence[Outcome]) -> list[str]:
-    """Runs that finished, and whose metrics are lost."""
+    """Warns of runs that finished, but whose metrics are lost."""
     lost = [o.point.name for o in outcomes if not o.records and (o.path / rundir.CONFIG).exists()]
     return [f"finished, but {rundir.METRICS} has no readable records: {_some(lost)}"] if lost else []
 
 
 def _cut_off(outcomes: Sequence[Outcome]) -> list[str]:
-    """Runs whose last evaluation had no time for all games: one before it is their last score, or they have none, and
-    means and intervals are those of the others."""
+    """Warns of runs whose last evaluation had no time for all games.
+
+    An earlier evaluation then gives their last score. Without one they have none, and means and intervals leave them
+    out.
+    """
     played = [(one.point.name, [record for record in evaluations(one) if "games" in record]) for one in outcomes]
     older = [name for name, records in played if complete(records) and not complete(records[-1:])]
     none = [name for name, records in played if records and not complete(records)]

@@ -1,7 +1,7 @@
-"""Any runs side by side: curves, final scores, rates and the settings that differ, as one page and one figure.
+"""Compares any runs: their curves, final scores, rates and the settings that differ, on one page and in one figure.
 
-Runs whose settings differ in nothing that is learned with are a group. Fewer than five runs say too little for a mean
-or an interval: they are shown as they are.
+Runs form a group if all settings that affect learning are equal, except for the seed. Fewer than five runs say too
+little for a mean or an interval: they are shown one by one.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from ddrl.studies.statistics import ENOUGH, Interval, bootstrap, interquartile_m
 from ddrl.studies.tables import Table, table
 
 PAGE, FIGURE = "compare.html", "compare.png"
-NAMED = 3  # settings that a group's name tells, at most
+NAMED = 3  # settings in the name of a group at most
 GROUP = "group"
 AXES = (STEPS, UPDATES, SECONDS)
 UPDATE_RATE = "updates_per_s"
 
 
 def read_runs(paths: Sequence[str]) -> list[Outcome]:
-    """What the runs have left so far, each with its group as a label.
+    """The results and records of the runs so far, each with the name of its group as a label.
 
     Raises:
-        UsageError: one is no run or is named twice, or none has metrics.
+        UsageError: a path is no run or is named twice, or no run has metrics.
     """
     real = [Path(path).resolve() for path in paths]
     if twice := [path for i, path in enumerate(paths) if real[i] in real[:i]]:
@@ -56,7 +56,7 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
 
 
 def group_names(configs: Sequence[TrainConfig]) -> list[str]:
-    """The name of each run's group: the settings, but for the game, in which groups differ, if they are few.
+    """The name of each run's group: the settings in which groups differ (the game aside) if they are few, else a title.
 
     Groups of different games may have one name.
     """
@@ -137,7 +137,7 @@ def _group_name(group: Group) -> str:
 
 
 def panels_of(outcomes: Sequence[Outcome], score: str) -> list[Panel]:
-    """Curves against steps, updates and time; final scores and rates. All runs are of one game."""
+    """Panels for runs of one game: curves against steps, updates and time; final scores and rates."""
     groups, game = grouped(outcomes, GROUP), outcomes[0].point.config.environment.game
     found = []
     for against in AXES:
@@ -153,7 +153,7 @@ def panels_of(outcomes: Sequence[Outcome], score: str) -> list[Panel]:
 
 
 def groups_table(outcomes: Sequence[Outcome], score: str) -> Table:
-    """A row for each group."""
+    """A table with a row for each group."""
     return table("Groups", grouped(outcomes, GROUP, "game"), {
         "group": GROUP, "game": "game", "runs": measures.count,
         "final score": _middle(lambda run: measures.last_score(run, score)),
@@ -163,7 +163,7 @@ def groups_table(outcomes: Sequence[Outcome], score: str) -> Table:
 
 
 def runs_table(outcomes: Sequence[Outcome], score: str) -> Table:
-    """A row for each run."""
+    """A table with a row for each run."""
     return table("Runs", outcomes, {
         "run": lambda run: run.point.name, "group": lambda run: run.point.labels[GROUP],
         "seed": lambda run: run.point.config.run.seed, "final score": lambda run: measures.last_score(run, score),
@@ -173,7 +173,7 @@ def runs_table(outcomes: Sequence[Outcome], score: str) -> Table:
 
 
 def settings_table(outcomes: Sequence[Outcome]) -> Table:
-    """A row for each setting that is not the same in all groups, or in all runs of them."""
+    """A table with a row for each setting that is not the same in all runs, and a column for each group."""
     groups = grouped(outcomes, GROUP, "game")
     found = differences([run.point.config for group in groups for run in group.runs])
     rows = []
@@ -185,14 +185,14 @@ def settings_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _curves(group: Group, style: int, score: str, against: str, unit: float) -> list[Curve]:
-    """The interquartile mean of enough runs, or each run as it is."""
+    """The curve of the interquartile mean of a group with enough runs, else a curve for each run."""
     drawn = len(points_of(group.runs, score, against))  # without those that have no score
     label = f"{group[GROUP]} ({drawn} runs)" if drawn >= ENOUGH else group[GROUP]
     return score_curves(group.runs, score, against, unit, label, style=style, middle=interquartile_mean)
 
 
 def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:
-    """Every run as a point above the number of its group; over enough of them their interquartile mean."""
+    """A panel with every run as a point above the number of its group, and the interquartile mean of enough runs."""
     curves = []
     for place, group in enumerate(groups):
         known = [value for value in measures.values(measure, group.runs) if value is not None]
@@ -206,7 +206,7 @@ def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:
 
 
 def _middle(measure: Measure) -> Callable[[Group], Interval | None]:
-    """The interquartile mean of enough runs with its interval, or the value of each."""
+    """The measure of a group: the interquartile mean of enough runs with its interval, else the value of each run."""
 
     def of(group: Group) -> Interval | None:
         known = measures.values(measure, group.runs)
@@ -226,7 +226,7 @@ def _short(value: Any) -> str:
 
 
 def _learned(config: TrainConfig) -> str:
-    """What two runs of a group have in common."""
+    """A text that is equal for two runs of a group: the title, and the settings that affect learning but the seed."""
     groups = by_group(config)
     kept = {name: _kept(name, values) for name, values in groups.items()}
     return repr((config.title, kept))
@@ -238,7 +238,7 @@ def _kept(group: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_free(name: str, configs: Sequence[TrainConfig]) -> bool:
-    """Whether a setting says nothing of what is learned."""
+    """Whether a setting has no effect on what is learned; the seed counts as such."""
     return not any(
         name in _kept(group, values) or name == "algorithm"
         for config in configs

@@ -1,4 +1,4 @@
-"""Curves of several seeds as one, their mean and the interval around it, and panels of such curves."""
+"""Curves that combine several seeds, with their mean and its interval, and panels of such curves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRID = 60
 Runs = Sequence[tuple[np.ndarray, np.ndarray]]
 """(x <float>[n] ascending, y <float>[n]) of each run."""
 STEPS, UPDATES, SECONDS = "agent_steps", "update", "wall_seconds"
-"""What curves are drawn against."""
+"""What curves are drawn against: names of numbers in `train` records."""
 
 
 # curves ---------------------------------------------------------------------------------------------------------------
@@ -27,14 +27,15 @@ STEPS, UPDATES, SECONDS = "agent_steps", "update", "wall_seconds"
 def score_curve(
     outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0, label: str = "", hold: bool = False
 ) -> Curve:
-    """The scores of runs that differ in their seed alone, or something else that they measured.
+    """One curve of the scores, or of another measured number, of runs that differ only in their seeds.
 
     Args:
         outcomes: the runs; those without a score do not count.
         score: EVALUATION, MAXIMUM, ONLINE, or another number in the `train` records.
-        against: STEPS or SECONDS.
+        against: STEPS, UPDATES or SECONDS.
         unit: what x is divided by.
-        hold: in a mean, runs that ended keep their last score to the end; else it ends with the shortest.
+        hold: a run that ended early keeps its last score to the end of the longest; else the mean of several runs ends
+            with the shortest.
     """
     return curve_of(_held(points_of(outcomes, score, against, unit), hold), label)
 
@@ -49,8 +50,8 @@ def score_curves(
     style: int | None = None,
     middle: Callable[[Sequence[float]], Interval | None] = bootstrap,
 ) -> list[Curve]:
-    """One curve of enough runs with its interval, else each run by itself up to its end, all in one style; see
-    `score_curve`.
+    """One curve with its interval if there are ENOUGH runs, else a curve for each run up to its end, all in one style;
+    see `score_curve` and `curve_of`.
     """
     runs = points_of(outcomes, score, against, unit)
     if len(runs) < 2 or len(runs) >= ENOUGH:
@@ -59,7 +60,7 @@ def score_curves(
 
 
 def _held(runs: Runs, hold: bool) -> Runs:
-    """Runs that keep their last score to the end of the longest."""
+    """The runs; with `hold`, each keeps its last score to the end of the longest."""
     if not hold or not runs:
         return runs
     last = max(x[-1] for x, _ in runs)
@@ -81,11 +82,13 @@ def points_of(outcomes: Sequence[Outcome], score: str, against: str, unit: float
 
 
 def curve_of(runs: Runs, label: str = "", middle: Callable[[Sequence[float]], Interval | None] = bootstrap) -> Curve:
-    """Middle of curves where all of them have values, of enough with a 95% bootstrap interval; a single one as it is.
+    """The mean of several runs, or another middle, over the range of x in which all of them have values.
+
+    ENOUGH runs have a 95% bootstrap interval. The curve of a single run goes through its own points.
 
     Args:
-        runs: (x <float>[n] ascending, y <float>[n]) of each, n may differ.
-        middle: of values at one x; the mean.
+        runs: (x <float>[n] ascending, y <float>[n]) of each; n may differ.
+        middle: the middle of the values at one x, with its interval.
     """
     if len(runs) == 1:
         x, y = runs[0]
@@ -98,8 +101,10 @@ def curve_of(runs: Runs, label: str = "", middle: Callable[[Sequence[float]], In
 
 
 def interval_curve(points: Sequence[tuple[float, Interval | None]], label: str = "", style: int | None = None) -> Curve:
-    """A curve through the means of (x, interval) pairs, without those that have none; a band where every interval has
-    bounds, and the few values themselves where there are no bounds."""
+    """A curve through the means of (x, interval) pairs; pairs without an interval are left out.
+
+    It has a band if every interval has bounds. Intervals of few values have none; these values are shown as points.
+    """
     known = [(x, interval) for x, interval in points if interval is not None]
     curve = Curve(label, [x for x, _ in known], [interval.mean for _, interval in known], style=style)
     curve = curve._replace(each=[(x, value) for x, interval in known for value in interval.values])
@@ -116,12 +121,13 @@ def over(
     label: str = "",
     style: int | None = None,
 ) -> Curve:
-    """A measure of groups over one of their labels."""
+    """The curve of a measure of groups over the values of their label `x`."""
     return interval_curve([(group[x], measure(group)) for group in groups], label, style)
 
 
 def linear(curves: Sequence[Curve], falling: bool = False) -> list[Curve]:
-    """For each curve of two points or more what it would be if its first y grew with x, or fell with it."""
+    """A reference line for each curve of two or more points: its first y, which grows in proportion to x or, with
+    `falling`, in inverse proportion."""
     lines: list[Curve] = []
     for curve in (curve for curve in curves if len(curve.x) > 1):
         ratios = [x / curve.x[0] for x in curve.x]
@@ -146,13 +152,13 @@ def learning_panel(
     hold: bool = False,
     target: float | None = None,
 ) -> Panel:
-    """A curve for each group: a score, or something else that is measured, while it learns.
+    """A panel with the curve of each group: a score, or another measured number, during training.
 
     Args:
         score, against, hold: see `score_curve`.
-        style: of a group's curve (None: its place).
-        among: runs whose longest one the unit of the x axis suits (none: those of the groups).
-        target: the score of a level line.
+        style: number of the style of a group's curve (None: the group's place).
+        among: runs whose longest decides the unit of the x axis (none given: those of the groups).
+        target: score at which a level line is drawn.
     """
     unit, x_label = unit_of(among or [run for group in groups for run in group.runs], against)
     curves: list[Curve] = []
@@ -171,7 +177,7 @@ def level(curves: Sequence[Curve], target: float | None) -> list[Curve]:
 
 
 def unit_of(outcomes: Sequence[Outcome], against: str) -> tuple[float, str]:
-    """The unit of agent steps or of wall time that suits the longest run, and the text of the axis."""
+    """The unit of agent steps, updates, or wall time that suits the longest run, and the label of the axis."""
     longest = max((r.get(against, 0) for outcome in outcomes for r in outcome.records), default=0)
     if against == UPDATES:
         return (1e3, "updates (thousands)") if longest >= 1e4 else (1.0, "updates")
@@ -189,7 +195,7 @@ def count_text(counts: Collection[int]) -> str:
 
 
 def spread_text(outcomes: Sequence[Outcome]) -> str:
-    """What a figure says of its seeds: runs that differ in nothing else."""
+    """The part of a caption that says how many seeds there are (runs with equal labels), and how they are shown."""
     counts = Counter(json.dumps(dict(outcome.point.labels), sort_keys=True) for outcome in outcomes).values()
     least, most = min(counts), max(counts)
     if most == 1:

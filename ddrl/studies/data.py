@@ -1,4 +1,4 @@
-"""What a study measured in small files that fit into a repository, and back: study.json, ends.json.gz, records.csv.gz.
+"""Packs what a study measured into files small enough for a repository (study.json, ends.json.gz, records.csv.gz).
 
 DIR of a study --pack--> PATH --unpack--> DIR, which `ddrl study NAME --collect` reports as if it had run there
 """
@@ -26,10 +26,10 @@ from ddrl.studies.points import POINTS, is_name
 from ddrl.studies.provenance import UNKNOWN_TIME
 
 RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
-DIGITS = 7  # significant ones of a number: those of a float32
+DIGITS = 7  # significant digits of a number, as many as a float32 has
 KEPT, KEPT_OF_EACH = 4000, 100
-"""Train records of all runs together, and of each run where there are many of them, at most: some 400 kB. They are at
-even distances; the first and the last of a run and all evaluations are kept."""
+"""Most train records that are kept: KEPT of all runs together, which makes some 400 kB, but KEPT_OF_EACH of each run if
+there are many runs. They are evenly spaced; the first and the last of a run and all evaluations are always kept."""
 OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
 FILES = (rundir.RESULT, MACHINE, rundir.CONFIG)
 TEXTS = ("parameter_hashes.txt",)
@@ -38,10 +38,10 @@ MOST_SECONDS = 2.0**33  # since 1970, until which a run may have ended: the year
 
 
 def pack(plan: Plan, path: Path) -> None:
-    """Writes what the points of a study measured that have finished or failed, numbers with seven significant digits.
+    """Writes what the finished and failed points of a study measured, in numbers of seven significant digits.
 
     Raises:
-        UsageError: none has finished, the path is there already, or cannot be written.
+        UsageError: no point has finished, or the path exists already or cannot be written.
     """
     statuses = {plan.path(point): plan.state(point).status for point in plan.points}
     if "finished" not in statuses.values():
@@ -61,10 +61,10 @@ def pack(plan: Plan, path: Path) -> None:
 
 
 def unpack(path: Path, directory: Path) -> None:
-    """The inverse: makes a study's directory from what `pack` has written.
+    """Makes a study's directory from what `pack` has written.
 
     Raises:
-        UsageError: there is no packed study, it is damaged, or the directory is there already.
+        UsageError: there is no packed study, it is damaged, or the directory exists already.
     """
     try:
         rows = list(csv.DictReader(io.StringIO(_decompressed(path / RECORDS))))
@@ -84,9 +84,9 @@ def unpack(path: Path, directory: Path) -> None:
             run = directory / POINTS / name
             run.mkdir(parents=True)
             (run / rundir.METRICS).write_text("".join(json.dumps(record) + "\n" for record in runs[name]))
-            for file, content in end["files"].items():  # thousands, which replace nothing and need no sync
+            for file, content in end["files"].items():  # thousands of new files, which need no sync
                 (run / file).write_bytes(sealed.file_bytes(content))
-            if rundir.RESULT in end["files"]:  # whose time a report tells; data of earlier versions have none
+            if rundir.RESULT in end["files"]:  # reports show its time, which data of earlier versions lack
                 ended = end.get("ended", UNKNOWN_TIME)
                 os.utime(run / rundir.RESULT, (ended, ended))
             for file, text in end["texts"].items():
@@ -96,9 +96,11 @@ def unpack(path: Path, directory: Path) -> None:
 
 
 def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str, Any]]:
-    """Without what single processes used, and events but for `resumed`, at which rates begin anew; with so many train
-    records of each learner at most."""
-    series: dict[Any, list[int]] = {}  # of one learner, or of the two of one replay
+    """The records that are packed, with at most `kept` train records of each learner.
+
+    Events are left out except `resumed`, at which rates begin anew, and so is what single processes used.
+    """
+    series: dict[Any, list[int]] = {}  # by learner: there is one, or there are two that share a replay
     for i, record in enumerate(records):
         if record["kind"] == "train":
             series.setdefault(record.get("learner"), []).append(i)
@@ -109,16 +111,16 @@ def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str
 
 
 def _even(train: Sequence[int], kept: int) -> list[int]:
-    """So many of them at even distances, the first and the last among them."""
+    """At most `kept` of these numbers, evenly spaced, with the first and the last."""
     last = len(train) - 1
     return [train[round(i * last / (kept - 1))] for i in range(kept)] if last >= kept else list(train)
 
 
 def _check_ends(ends: Any) -> None:
-    """Packed studies come from anywhere: what they name may become files of a run, and no others.
+    """Checks that packed data, which may come from anywhere, names only files that `pack` writes.
 
     Raises:
-        ValueError: it is not what `pack` writes.
+        ValueError: the data is not what `pack` writes.
     """
     if not isinstance(ends, dict):
         raise ValueError(f"{ENDS} is damaged")
@@ -147,7 +149,7 @@ def _measured(run: Path) -> list[dict[str, Any]]:
 
 
 def _end(run: Path) -> dict[str, Any]:
-    """Small files of a run, by their names: JSON and text; and when it ended, in seconds since 1970."""
+    """The small JSON and text files of a run by name, and when the run ended, in seconds since 1970."""
     files = {name: content for name in FILES if (content := rundir.read_json(run / name)) is not None}
     # Paths of the machine say nothing elsewhere.
     if rundir.CONFIG in files:
@@ -160,7 +162,7 @@ def _end(run: Path) -> dict[str, Any]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Cells are JSON, so that a number comes back as one; an empty cell is nothing."""
+    """The rows as CSV. Cells are JSON, so that a number is read as one; what a row lacks is an empty cell."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -173,7 +175,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shortened(value: Any) -> Any:
-    """Floats with as many digits as they are worth; others as they are."""
+    """The value with its floats, also those in dicts, rounded to DIGITS significant digits."""
     if isinstance(value, dict):
         return {name: _shortened(of_it) for name, of_it in value.items()}
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

@@ -22,7 +22,7 @@ from ddrl.studies.points import POINTS, Point, note_failure
 
 MACHINE = "machine.json"
 LINE_SECONDS = 60.0  # between progress lines where there is no terminal
-OVERDUE_SECONDS = 60.0  # by which a point outlasts all expectations before its end is called unknown
+OVERDUE_SECONDS = 60.0  # how far a point may overrun its expected end before the time left is called unknown
 VERBS = {"waiting": "begins", "interrupted": "goes on", "failed": "is tried again"}
 
 Run = Callable[[Point, Path], None]
@@ -71,10 +71,10 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
 
 
 def run_one(plan: Plan, run: Run, point: Point) -> str:
-    """Runs one point, whatever it does; returns why it failed, or nothing."""
+    """Runs one point and catches its errors; returns why it failed or ended early, or an empty string."""
     path = plan.path(point)
     try:
-        here = machine.describe()  # now, as its processes begin with the source that is there now
+        here = machine.describe()  # before the run: its processes load the source as it is now
         with limited_to(point.cores):
             run(point, path)
         if plan.state(point).status == "finished":
@@ -87,7 +87,7 @@ def run_one(plan: Plan, run: Run, point: Point) -> str:
 
 
 class Running:
-    """The point that runs.
+    """How long the present point has run, and how long it will still take.
 
     Args:
         path: its directory.
@@ -100,12 +100,15 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """For which it has run."""
+        """Seconds since the point was started."""
         return time.monotonic() - self._began
 
     def left(self) -> float | None:
-        """Seconds until its end: what it told last, less those since that was first read here, as a rival tells nothing
-        while it is evaluated. None where it tells nothing; below 0 it takes longer than it told."""
+        """Seconds until the point ends: the last number that it reported, less the time since that was first read here.
+
+        The time is subtracted because a rival reports nothing while it is evaluated. None if the point reports no
+        number; negative if it takes longer than it reported.
+        """
         told, now = read_run(self._path).seconds_left, time.monotonic()
         if told != self._told:
             self._told, self._heard = told, now
@@ -116,9 +119,9 @@ class Left(NamedTuple):
     """The time until points end.
 
     Attributes:
-        seconds: None where nobody knows.
-        guessed: some of it is the budget of points of which nothing else is known yet; starts and evaluations for which
-            training waits come on top of that.
+        seconds: that are left; None if unknown.
+        guessed: for some points nothing but the budget is known yet. Their starts, and evaluations for which training
+            waits, come on top of it.
     """
 
     seconds: float | None
@@ -135,9 +138,10 @@ def time_left(times: Sequence[float], points: Sequence[Point], elapsed: float, t
     """The time until these points end, the first of which has run for `elapsed` seconds.
 
     Args:
-        times: seconds that points took in this call; others take their mean.
-        told: seconds that the first one has left by what it tells itself (None: it tells nothing, and takes that mean,
-            or its budget where that is more).
+        times: seconds that earlier points of this call took. Points that wait are expected to take the mean of these,
+            or their budgets if there are none.
+        told: seconds that the first point itself reports as left (None: it reports nothing, and is expected to take
+            that mean or its budget, whichever is more).
     """
     mean = sum(times) / len(times) if times else 0.0
     budget, *budgets = [60.0 * point.config.run.minutes for point in points]
@@ -164,10 +168,10 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def limited_to(cores: int) -> Iterator[None]:
-    """Lets what is started inside use only the first `cores` cores of this process (0: all).
+    """Context manager: what is started inside may use only the first `cores` cores of this process (0: all).
 
     Raises:
-        UsageError: there are not so many.
+        UsageError: this process may use fewer cores than that.
     """
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield
@@ -184,7 +188,10 @@ def limited_to(cores: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(line: Callable[[str], str], begins: str, path: Path) -> Iterator[None]:
-    """Says that the point in `path` begins and then how far it is: on a terminal in one line, else once a minute."""
+    """Context manager that prints that the point in `path` begins, and then its progress.
+
+    On a terminal, one line is overwritten; elsewhere there is a new line every minute.
+    """
     ended, terminal = threading.Event(), sys.stdout.isatty()
 
     def say(state: str) -> None:

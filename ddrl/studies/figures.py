@@ -16,14 +16,14 @@ from ddrl.studies.heat import HeatMap, draw_heat
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 """The palette for the colour-blind of Okabe and Ito (2008), its yellow made darker."""
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<")
-FEW_OCTAVES = 2.5  # of a logarithmic axis, on which powers of 2 alone would be too few ticks
+FEW_OCTAVES = 2.5  # a logarithmic axis over fewer has too few ticks at powers of 2 alone
 MARK_LINES = ((0, (1, 2)), (0, (6, 2, 1, 2)))
 LINES = ("-", "--", "-.", ":")
-MARKED = 20  # points up to which each has a marker
-PANEL = (4.3, 3.3)  # inches
-PICTURE_WIDTH = 4.7  # of a panel by itself
-LEGEND_LETTERS = 70  # that fit below a panel, 10 of them for the line and the gaps of each label
-CAPTION_LETTERS = 15.5  # that fit into an inch of the caption
+MARKED = 20  # a curve with up to so many points has a marker at each
+PANEL = (4.3, 3.3)  # width and height in inches
+PICTURE_WIDTH = 4.7  # inches, of a panel by itself
+LEGEND_LETTERS = 70  # letters that fit in a row below a panel; the line and the gaps of a label take 10
+CAPTION_LETTERS = 15.5  # letters of the caption that fit into an inch
 _STYLE: Any = STYLE | {
     "pdf.fonttype": 42,
     "font.size": 9,
@@ -34,16 +34,16 @@ _STYLE: Any = STYLE | {
 
 
 class Curve(NamedTuple):
-    """One line.
+    """One curve of a panel.
 
     Attributes:
-        x, y: equally long.
-        low, high: of the band around y, or nothing.
-        each: (x, y) of what y is the mean of, where they are few.
+        x, y: coordinates of its points, equally many.
+        low, high: bounds of the band around y; empty without a band.
+        each: (x, y) of the single values of which y is the mean, if they are few.
         style: number of its colour, marker and dashes (None: its place in the panel).
-        points: no line between its markers, which are hollow.
-        reference: thin and dashed, what the others are compared with: grey, or with the colour and the marker, hollow,
-            of `style`.
+        points: draw only hollow markers, without a line between them.
+        reference: draw it thin and dashed, as something that the others are compared with: in grey, or with the colour
+            and the hollow marker of `style`.
     """
 
     label: str
@@ -63,7 +63,7 @@ def through(pairs: Sequence[tuple[float, float]], label: str, **more: Any) -> Cu
 
 
 class Mark(NamedTuple):
-    """A vertical line where something changes, and what."""
+    """A vertical line where something changes, and a label that says what."""
 
     x: float
     label: str
@@ -75,7 +75,7 @@ class Panel(NamedTuple):
     Attributes:
         marks: vertical lines.
         heat: a heat map, which is drawn instead of curves.
-        log_x, log_y: base-2 scales, whose ticks are the values that occur.
+        log_x, log_y: the axis has a base-2 scale; ticks of the x axis are the values that occur.
         zero: the y axis begins at 0.
         wide_y: the y axis is linear up to 100 and logarithmic beyond, for percents of any size.
     """
@@ -121,7 +121,7 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int, leas
 
 
 def pictures(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Each panel as a PNG of its own, which a page sets in as many columns as there is room for, and words for it."""
+    """Each panel as a `png` of its own with a `description`, for a page with as many in a row as there is room for."""
     pictures = []
     for panel in panels:
         data = io.BytesIO()
@@ -160,7 +160,7 @@ def _draw(axes: Any, panel: Panel) -> None:
         if curve.reference:
             _draw_reference(axes, curve)
         elif curve.x:
-            # Several runs of one label stand in the legend once.
+            # Several curves with the same label have one entry in the legend.
             shown = curve._replace(label="_nolegend_") if curve.label in labels else curve
             _draw_curve(axes, shown, drawn if curve.style is None else curve.style)
             drawn += 1
@@ -208,7 +208,7 @@ def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
 
 
 def _octaves(panel: Panel) -> float:
-    """That the values of a logarithmic axis reach over."""
+    """How many octaves the y values of a panel span."""
     values = [y for curve in panel.curves for y in (*curve.y, *curve.low, *curve.high) if y > 0]
     return math.log2(max(values) / min(values)) if values else 0.0
 

@@ -1,4 +1,4 @@
-"""What was found, in one sentence: the first that a reader of a report sees."""
+"""Sentences that say what a study found. A reader of its report sees them first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, difference, t
 from ddrl.studies.tables import number, text
 
 FEW = 3
-"""Runs of each from which it says something that all of the one are above all of the other: by chance once in ten times
-(1 / 20 for either side)."""
+"""Fewest runs of each of two groups for which it means something that all runs of one are above all of the other: with
+three each, that happens by chance once in ten times (1 / 20 for either side)."""
 
 
 def extremes(
@@ -20,15 +20,16 @@ def extremes(
     what: str,
     name: Callable[[AnyGroup], str] | None = None,
 ) -> str:
-    """Where something that was measured is lowest and highest, a sentence for each game.
+    """In which groups a measure is lowest and highest, in a sentence for each game.
 
-    A verdict needs repeats enough, and two groups: the best and the worst of many differ by chance alone.
+    It has a verdict only if there are exactly two groups with enough repeats: the best and the worst of many groups
+    differ by chance alone.
 
     Args:
-        groups: of runs.
-        measure: of a group; those without one do not count.
-        what: is measured, in words.
-        name: of a group (None: the labels in which the groups differ).
+        groups: groups of runs.
+        measure: the measure of a group; groups for which it is None do not count.
+        what: name of what is measured, in words.
+        name: gives the name of a group (None: the labels in which the groups differ).
     """
     by_game = parted(groups, "game")
     if len(by_game) > 1:
@@ -48,11 +49,13 @@ def extremes(
 
 
 def compared(name: str, value: Interval | None, other_name: str, other: Interval | None, what: str) -> str:
-    """Two groups of runs, in one clause; a verdict where the repeats are enough, or few and all on one side.
+    """A clause that compares two groups of runs.
+
+    It has a verdict if there are enough repeats, or if there are few and all of one group are above all of the other.
 
     Args:
-        value, other: of what was measured of either; None where nothing was.
-        what: was measured, in words.
+        value, other: the measure of each group; None if nothing was measured.
+        what: name of what was measured, in words.
     """
     if value is None or other is None:
         return f"no {what} of {name if value is None else other_name} was measured"
@@ -62,11 +65,11 @@ def compared(name: str, value: Interval | None, other_name: str, other: Interval
 
 
 def paired(name: str, other_name: str, ratio: Interval, what: str) -> str:
-    """What runs of equal seeds took beside each other, in one clause; a verdict where the repeats are enough.
+    """A clause that compares two groups of runs seed by seed, with a verdict if there are enough repeats.
 
     Args:
-        ratio: of the first to the other, of each pair; see `statistics.bootstrap_paired_ratio`.
-        what: was measured, in words.
+        ratio: ratio of the first group to the other over pairs of runs; see `statistics.bootstrap_paired_ratio`.
+        what: name of what was measured, in words.
     """
     clause = f"seed by seed, {name} took {text(ratio)} times the {what} of {other_name}"
     if ratio.bounds is None:
@@ -79,19 +82,19 @@ def reached(groups: Sequence[tuple[str, TimeToScore | None]], target: float) -> 
     """How many runs of each group reached a score, in one clause.
 
     Args:
-        groups: name, and the times of its runs.
+        groups: (name, times of its runs) of each group; groups whose times are None are left out.
     """
     each = [f"{len(times.reached)} of {times.count} of {name}" for name, times in groups if times is not None]
     return f"runs that reached {target:g}: {', '.join(each)}"
 
 
 def sentences(clauses: Sequence[str]) -> str:
-    """Each as a sentence."""
+    """The clauses as sentences, each with a capital letter and a period."""
     return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
 
 
 def _verdict(low: Interval, high: Interval) -> str:
-    """Whether the two are told apart."""
+    """The end of a sentence that says whether two groups are told apart, or that there are too few runs to say."""
     if difference(high, low) is not None:
         return f", and the 95% interval of their difference {'excludes' if told_apart(high, low) else 'includes'} 0"
     if min(low.count, high.count) >= FEW and low.values and high.values and max(low.values) < min(high.values):
@@ -100,14 +103,14 @@ def _verdict(low: Interval, high: Interval) -> str:
 
 
 def _caution(low: Interval, high: Interval) -> str:
-    """That they are few, if they are."""
+    """The end of a sentence that warns of few runs; empty if there are enough."""
     fewest = min(low.count, high.count)
     runs = "one run of each says" if fewest == 1 else f"{fewest} runs of each say"
     return f"; {runs} little about chance" if fewest < ENOUGH else ""
 
 
 def name_among(group: Group, groups: Sequence[Group]) -> str:
-    """The labels of a group in which it differs from others: their values, and of numbers their names, too."""
+    """A name for a group: the values of the labels in which the groups differ; numbers follow the label's name."""
     varied = [name for name in group.labels if len({repr(other[name]) for other in groups}) > 1]
     return ", ".join(_label(name, group[name]) for name in varied)
 

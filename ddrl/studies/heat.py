@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 COLOURS = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
-LETTERS = 51.0  # of size 8 that fit into a row of cells
-LINES = 16.0  # of size 8 that fit into a column of cells
+LETTERS = 51.0  # letters of size 8 that fit into a row of cells
+LINES = 16.0  # lines of size 8 that fit into a column of cells
 
 
 class HeatMap(NamedTuple):
-    """Cells in rows, from top to bottom.
+    """The cells of a heat map, in rows from top to bottom.
 
     Attributes:
         columns, rows: their labels.
         values: [row][column], None for a cell without a number, which is hatched.
-        texts: [row][column] of the cells; lines are separated by a newline.
-        label: of the colours.
+        texts: [row][column], the text in each cell; lines are separated by a newline.
+        label: label of the colour bar.
         low_is_good: small numbers are light.
     """
 
@@ -30,7 +30,7 @@ class HeatMap(NamedTuple):
 
 
 def draw_heat(axes: Any, heat: HeatMap) -> None:
-    """Draws it; the axes' labels and title are there already."""
+    """Draws the heat map on axes that already have their labels and title."""
     import numpy as np
 
     values = np.ma.masked_invalid(np.array(heat.values, float))  # None becomes nan

@@ -17,15 +17,15 @@ from ddrl.errors import UsageError
 from ddrl.rom_names import rom_name
 
 TABLE = Path(__file__).with_suffix(".csv")
-HUMAN_LEVEL = 75.0  # percent, from which Mnih et al. call a score human
+HUMAN_LEVEL = 75.0  # percent; Mnih et al. call a score of this or more human-level
 
 
 class GameScores(NamedTuple):
-    """Raw scores of a game; where each column is from is said in the table.
+    """Raw scores of a game; the comments of the table give their sources.
 
     Attributes:
-        name: as the papers write it.
-        fast_dqn: of concurrent and synchronized DQN, its best evaluation.
+        name: the game's name as the papers write it.
+        fast_dqn: the best evaluation of fast DQN, which is concurrent and synchronized.
     """
 
     name: str
@@ -42,13 +42,13 @@ class GameScores(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What is told of an agent that played several games.
+    """A summary of an agent's scores on several games.
 
     Attributes:
-        games: how many.
-        median: of the human-normalized scores, in percent.
-        human_level: games at HUMAN_LEVEL or above.
-        above_dqn: games above DQN's score.
+        games: number of games.
+        median: median of the human-normalized scores, in percent.
+        human_level: number of games at HUMAN_LEVEL or above.
+        above_dqn: number of games above DQN's score.
     """
 
     games: int
@@ -79,7 +79,7 @@ def scores_of(game: str) -> GameScores:
 
 
 def summary(scores: Mapping[str, float]) -> Summary:
-    """Of raw scores by game, at least one.
+    """The summary of an agent's raw scores by game, of which there must be at least one.
 
     Raises:
         UsageError: a game is not one of the 49.

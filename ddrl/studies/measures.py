@@ -1,7 +1,7 @@
-"""What is measured of runs: scores as Liu et al. 2020 measure them, rates, and times to a score. Pure functions.
+"""Measures of runs: scores as Liu et al. 2020 measure them, rates, and times to a score. Pure functions.
 
-Evaluations are the `evaluation` records of metrics.jsonl, oldest first: `mean` raw score of `games` games with the
-parameters of `wall_seconds`. Those that time cut off (`timed_out`) do not count.
+Evaluations are the `evaluation` records of metrics.jsonl, oldest first: the `mean` raw score of `games` games, played
+with the parameters that the run had at `wall_seconds`. Evaluations that time cut off (`timed_out`) do not count.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ddrl.reporting.metrics import complete, first_online, is_resumed, while_tra
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
-POLICIES = 10  # of 10 evaluation episodes each: the paper's 100
-WARM_UP_SECONDS = 10.0  # that do not count in rates; a third of shorter runs
-WHOLE_BUDGET = 0.98  # of its minutes: a run that had so many was not ended by something else
+POLICIES = 10  # evaluations, with 10 episodes each: the paper's 100
+WARM_UP_SECONDS = 10.0  # at the start of a run, which rates leave out; at most a third of the run
+WHOLE_BUDGET = 0.98  # share of its minutes from which a run counts as ended by its budget, not by something else
 ONLINE, EVALUATION, MAXIMUM = "online_score_mean", "mean", "maximum"
-"""Names of scores in `train` records, and of two in `evaluation` records."""
+"""Names of scores: the first is in `train` records, the others are in `evaluation` records."""
 AGENT_STEPS = "agent_steps_per_s"
 
 CAPTIONS = {
@@ -33,13 +33,13 @@ Measure = Callable[[Outcome], float | None]
 
 
 def scores_caption(score: str, epsilon: float | None = None) -> str:
-    """What scores are; of evaluations with an epsilon, that they are not greedy."""
+    """The part of a caption that says what the scores are; with an epsilon, it names that in place of 'greedy'."""
     text = CAPTIONS[score]
     return text if epsilon is None else text.replace("greedy games", f"games of epsilon {epsilon:g}")
 
 
 def caption_of(score: str, outcomes: Iterable[Outcome]) -> str:
-    """The same of runs, whose largest epsilon is told, and with it whether some have drawn actions."""
+    """`scores_caption` for the evaluations of runs: it names their largest epsilon, and says if any drew actions."""
     settings = [run.point.config.evaluation for run in outcomes]
     epsilons = {evaluation.eval_epsilon for evaluation in settings if not evaluation.draws_actions}
     text = scores_caption(score, max(epsilons, default=0.0) or None)
@@ -55,7 +55,7 @@ def caption_of(score: str, outcomes: Iterable[Outcome]) -> str:
 
 
 def final_metric(evaluations: Records, policies: int = POLICIES) -> float | None:
-    """Mean score of the episodes of the last `policies` evaluations, or of all where they are fewer; None of none.
+    """Mean score of the episodes of the last `policies` evaluations, or of all if there are fewer; None without any.
 
     Liu et al. 2020, section 5, evaluation protocol: with 10 episodes an evaluation, the mean of the last 100.
     """
@@ -64,15 +64,15 @@ def final_metric(evaluations: Records, policies: int = POLICIES) -> float | None
 
 
 def final_time_metric(evaluations: Records, seconds: float, policies: int = POLICIES) -> float | None:
-    """The final metric at a time limit: of parameters that were there after `seconds` of the run's wall time."""
+    """The final metric at a time limit: only evaluations of parameters from the first `seconds` of wall time count."""
     return final_metric([record for record in evaluations if record["wall_seconds"] <= seconds], policies)
 
 
 def required_time(evaluations: Records, score: float, policies: int = POLICIES) -> float | None:
     """Seconds of wall time until the mean of the most recent `policies` evaluations first reaches a score.
 
-    None where it never does. Fewer evaluations than `policies` reach nothing: one lucky evaluation is no mean of 100.
-    Nor do evaluations that had no time for all their games.
+    None if it never does. With fewer than `policies` evaluations, no score counts as reached, since one lucky
+    evaluation is no mean of 100 episodes. Evaluations that had no time for all their games do not count.
     """
     record = reaching(evaluations, score, policies)
     return None if record is None else float(record["wall_seconds"])
@@ -88,14 +88,17 @@ def reaching(evaluations: Records, score: float, policies: int = 1) -> Mapping[s
 
 
 def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> float | None:
-    """Mean of a rate of training after a warm-up, without its last interval, which also covers the end, nor the final
-    evaluation; None of less than two. A run that was stopped and went on has a warm-up and an end of each start.
+    """Mean of a rate during training; None if there are too few records to compute it.
 
-    Agent steps are told by their totals. Of other rates such as `datapoints_per_s` each `train` record tells that since
-    the one before, and counts for as long.
+    The warm-up, the last interval, which also covers the end of training, and the final evaluation do not count. A run
+    that was stopped and resumed has a warm-up and an end for each start.
+
+    The rate of agent steps is computed from their totals. Any other rate, such as `datapoints_per_s`, is that of each
+    `train` record since the record before, weighted by the time between the two.
 
     Args:
-        warm_up_seconds: of wall time, in which simulators start together, queues fill and functions are traced.
+        warm_up_seconds: wall time at each start in which simulators start together, queues fill, and functions are
+            traced.
     """
     total = name.removesuffix("_per_s") if name == AGENT_STEPS else name
     intervals: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
@@ -111,7 +114,7 @@ def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> floa
 
 
 def _starts(records: Records) -> Iterator[tuple[float, Records]]:
-    """Of each start of a run: the wall seconds at which it began, and its `train` records of training."""
+    """Yields for each start of a run the wall seconds at which it began, and its `train` records while it trained."""
     resumed = [i for i, record in enumerate(records) if is_resumed(record)]
     for first, last in itertools.pairwise([0, *resumed, len(records)]):
         began = records[first].get("wall_seconds", 0.0) if first in resumed else 0.0
@@ -119,7 +122,7 @@ def _starts(records: Records) -> Iterator[tuple[float, Records]]:
 
 
 def _mean(evaluations: Records) -> float:
-    """Over the games of all evaluations."""
+    """Mean score over the games of all evaluations."""
     games = [record["games"] for record in evaluations]
     return float(np.average([record["mean"] for record in evaluations], weights=games))
 
@@ -128,53 +131,57 @@ def _mean(evaluations: Records) -> float:
 
 
 def evaluations(run: Outcome) -> list[Mapping[str, Any]]:
-    """Its evaluation records, those that time cut off included."""
+    """The evaluation records of a run, including those that were cut off by time."""
     return [record for record in run.records if record["kind"] == "evaluation"]
 
 
 def last_score(run: Outcome, score: str) -> float | None:
-    """At the end of a run, ONLINE, or EVALUATION of all games of an evaluation; None where there is none."""
+    """The last score of a run: ONLINE, or EVALUATION of the last evaluation that had time for all games; None without
+    one."""
     return last_of(run, ONLINE) if score == ONLINE else final_metric(complete(evaluations(run)), policies=1)
 
 
 def last_of(run: Outcome, name: str) -> float | None:
-    """The newest number of this name in any record."""
+    """The newest number of this name in any record of a run; None if no record has it."""
     return next((record[name] for record in reversed(run.records) if name in record), None)
 
 
 def newest(name: str) -> Measure:
-    """The measure of that number."""
+    """The measure that is the newest number of this name; see `last_of`."""
     return lambda run: last_of(run, name)
 
 
 def largest(name: str) -> Measure:
-    """The measure of the largest number of this name: the last record may be an evaluation of older parameters."""
+    """The measure that is the largest number of this name in any record of a run.
+
+    It suits totals, whose newest number may be smaller, as an evaluation is a record of older parameters.
+    """
     return lambda run: max((record[name] for record in run.records if name in record), default=None)
 
 
 def given_seconds(run: Outcome) -> float:
-    """Wall time that a run had."""
+    """Seconds of wall time that a run had, by its records."""
     return max((float(record["wall_seconds"]) for record in run.records if "wall_seconds" in record), default=0.0)
 
 
 def warm_up(run: Outcome, seconds: float = WARM_UP_SECONDS) -> float:
-    """Seconds at the beginning that do not count in rates; a third of shorter runs."""
+    """Seconds at the start of a run that rates leave out: `seconds`, but at most a third of the run."""
     return min(seconds, given_seconds(run) / 3)
 
 
 def rate(name: str = AGENT_STEPS, warm_up_seconds: float | None = None) -> Measure:
-    """The measure of a rate.
+    """The measure that is a mean rate; see `rate_per_second`.
 
     Args:
-        warm_up_seconds: that do not count (None: see `warm_up`).
+        warm_up_seconds: at the start of a run, which do not count (None: see `warm_up`).
     """
     return lambda run: rate_per_second(run.records, name, warm_up(run) if warm_up_seconds is None else warm_up_seconds)
 
 
 def reached_after(run: Outcome, score: str, target: float) -> float | None:
-    """Seconds of wall time until a run first had a score, None where it never did.
+    """Seconds of wall time until a run first reached a score; None if it never did.
 
-    An online score counts once it is the mean of as many games as it looks back on, an evaluation once all its games
+    An online score counts only when it is the mean of ONLINE_EPISODES games, and an evaluation only when all its games
     were played.
 
     Args:
@@ -185,30 +192,30 @@ def reached_after(run: Outcome, score: str, target: float) -> float | None:
 
 
 def steps_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | str:
-    """Agent steps after which each run first had a score, for a table; see `reached_after`.
-
-    Returns:
-        Their mean with its interval; of runs some of which never had it, their number and mean, or of few all of them
-        in the order of the runs.
+    """Agent steps after which runs first reached a score, as a cell of a table; see `reached_after`.
 
     Args:
         score: ONLINE or EVALUATION. An evaluation is of the parameters after these steps.
+
+    Returns:
+        The mean with its interval if all runs reached the score. If some did not, a text: the number that did and their
+        mean, or, if there are fewer than ENOUGH runs, the steps of each run in order.
     """
     return _counted(steps_until(runs, score, target))
 
 
 def steps_until(runs: Sequence[Outcome], score: str, target: float) -> list[int | None]:
-    """Agent steps after which each run first had a score, None of one that never had it; see `reached_after`."""
+    """Agent steps after which each run first reached a score, None for one that never did; see `reached_after`."""
     return _counts(runs, score, target, "agent_steps")
 
 
 def updates_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | str:
-    """Likewise the updates."""
+    """Updates after which runs first reached a score, as a cell of a table; see `steps_to`."""
     return _counted(updates_until(runs, score, target))
 
 
 def updates_until(runs: Sequence[Outcome], score: str, target: float) -> list[int | None]:
-    """Updates after which each run first had a score, None of one that never had it; see `reached_after`."""
+    """Updates after which each run first reached a score, None for one that never did; see `reached_after`."""
     return _counts(runs, score, target, "update" if score == ONLINE else "version")
 
 
@@ -232,7 +239,7 @@ def _counted(counts: Sequence[int | None]) -> Interval | str:
 
 
 def _reaching_record(run: Outcome, score: str, target: float) -> Mapping[str, Any] | None:
-    """The record with which a run first had a score."""
+    """The record with which a run first reached a score; None if it never did."""
     if score != ONLINE:
         return reaching(evaluations(run), target)
     return first_online([record for record in run.records if record["kind"] == "train"], target)
@@ -242,12 +249,12 @@ def _reaching_record(run: Outcome, score: str, target: float) -> Mapping[str, An
 
 
 def count(group: Group) -> int:
-    """Its runs."""
+    """The number of runs in a group."""
     return len(group.runs)
 
 
 def most(name: str, none: Any = 0) -> Callable[[Group], Any]:
-    """The largest number of this name that any record of any run has, `none` where none has."""
+    """The largest number of this name in any record of a group's runs, or `none` if no record has it."""
     return lambda group: max((r[name] for run in group.runs for r in run.records if name in r), default=none)
 
 
@@ -262,12 +269,12 @@ def mean(measure: Measure) -> Callable[[Group], Interval | None]:
 
 
 def ratio(measure: Measure, runs: Sequence[Outcome], reference: Sequence[Outcome]) -> Interval | None:
-    """The mean of a measure over that of the runs that others are compared with; None of these themselves."""
+    """The ratio of a measure's mean over `runs` to that over `reference`; None if `runs` are the reference."""
     return None if runs == reference else bootstrap_ratio(values(measure, runs), values(measure, reference))
 
 
 def middle(measure: Measure) -> Callable[[Group], Interval | None]:
-    """Likewise the interquartile mean."""
+    """The interquartile mean of a measure over the runs of a group, with its interval."""
     return lambda group: interquartile_mean(values(measure, group.runs))
 
 
@@ -277,12 +284,13 @@ def final(score: str) -> Callable[[Group], Interval | None]:
 
 
 def times_to(runs: Sequence[Outcome], score: str, target: float, minutes: float = 0.0) -> TimeToScore:
-    """When repeats, at least one, reached a score.
+    """When one or more repeats of a point reached a score.
+
+    The limit of those that did not reach it is `minutes`, or the time of the shortest of them if that is clearly less.
 
     Args:
         score: ONLINE or EVALUATION.
-        minutes: that each was given; 0 where a number of agent steps ended them. Of those that did not reach the score
-            the first that ended says how long they were given, where that is less.
+        minutes: time that each run was given (0: a number of agent steps ended the runs).
     """
     reached = [reached_after(run, score, target) for run in runs]
     missed = [given_seconds(run) for run, seconds in zip(runs, reached) if seconds is None]

@@ -1,4 +1,4 @@
-"""DIR/study.json: the settings and the points of a study, written once. Whoever runs or collects reads it."""
+"""The plan of a study: its settings and points in DIR/study.json, written once and read by all that run or collect."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Plan(NamedTuple):
     """A study that has been begun.
 
     Attributes:
-        settings: JSON types; what the points were made of.
-        command: that began it, as it was typed; empty where an earlier version did not keep it.
+        settings: the study's settings, from which the points were made; JSON types.
+        command: the command that began the study, as it was typed; empty if an earlier version did not keep it.
     """
 
     directory: Path
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
         return self.directory / POINTS / point.name
 
     def state(self, point: Point) -> State:
-        """What became of a point."""
+        """The present state of a point, read from its directory."""
         return state_of(self.path(point))
 
     def find(self, name: str) -> Point:
@@ -54,10 +54,11 @@ class Plan(NamedTuple):
 
 
 def load(directory: Path, study: str) -> Plan | None:
-    """The plan in a directory, or None where none was begun.
+    """The plan in a directory, or None if no study was begun there.
 
     Raises:
-        UsageError: it is damaged, of another study or of another version of ddrl, or a point would be elsewhere.
+        UsageError: the plan is damaged, is that of another study or version of ddrl, or names a point that would lie
+            outside the directory.
     """
     path = directory / PLAN
     if not path.exists():
@@ -73,7 +74,7 @@ def load(directory: Path, study: str) -> Plan | None:
 
 
 def write(plan: Plan) -> None:
-    """Begins a study whose points have been through `check_names`: makes its directory with study.json.
+    """Begins a study: makes its directory with study.json. Its points must have passed `check_names`.
 
     Raises:
         UsageError: the directory cannot be written.
@@ -95,11 +96,12 @@ def write(plan: Plan) -> None:
 
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Makes the directory of a study, and keeps out of it every other call that would run all its points, or submit
-    them. Whoever runs one point holds the directory of that point alone.
+    """Context manager that makes a study's directory and locks it, so that no other call runs or submits all points.
+
+    A call that runs a single point locks only the directory of that point.
 
     Raises:
-        UsageError: another call is at it, or the directory cannot be written.
+        UsageError: another call holds the lock, or the directory cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -115,7 +117,7 @@ def _refused(directory: Path, error: OSError) -> UsageError:
 
 
 def check_names(plan: Plan) -> None:
-    """Each point has a directory of its own.
+    """Checks that each point has a name, and so a directory, of its own.
 
     Raises:
         UsageError: two points have one name.
@@ -126,7 +128,7 @@ def check_names(plan: Plan) -> None:
 
 
 def check_same(plan: Plan, settings: Mapping[str, Any]) -> None:
-    """A study keeps the settings that it was begun with.
+    """Checks that these settings are those with which the study was begun.
 
     Raises:
         UsageError: one of them differs.

@@ -1,4 +1,4 @@
-"""The points of a study: one run each, in DIR/points/NAME, and what became of it."""
+"""The points of a study, each of them one run in DIR/points/NAME, with their states and results."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DAMAGED = "its result.json is half-written or damaged, so it runs again"
 
 
 class Point(NamedTuple):
-    """One run.
+    """One run of a study.
 
     Attributes:
-        name: of its directory; unique.
-        config: all its settings, the seed in `config.run.seed`.
-        labels: JSON types, what tells it from the other points: algorithm, size, game, ...
-        cores: that it may use, the first of this process' (0: all).
+        name: unique name, which is also that of its directory.
+        config: all settings of the run; the seed is `config.run.seed`.
+        labels: what distinguishes the point from others except for the seed: algorithm, size, game, ...; JSON types.
+        cores: how many of the first cores of this process the run may use (0: all cores).
     """
 
     name: str
@@ -35,11 +35,11 @@ class Point(NamedTuple):
 
 
 class State(NamedTuple):
-    """What became of a point.
+    """The state of a point.
 
     Attributes:
         status: waiting, running, interrupted, failed or finished.
-        why: of a failure, or of an end that cannot be read, in one line.
+        why: in one line, why the point failed or was stopped early, or that its result cannot be read; else empty.
     """
 
     status: str
@@ -47,11 +47,11 @@ class State(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A point that has finished, and what it left.
+    """A finished point with its result and records.
 
     Attributes:
         result: its result.json.
-        records: its metrics.jsonl without what a resume took back; empty where nothing was trained.
+        records: the records of its metrics.jsonl without those that a resume took back; empty if nothing was trained.
         path: its directory.
     """
 
@@ -63,10 +63,10 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Outcomes with equal labels, at least one, which differ in their seed alone or in what was not asked for.
+    """One or more outcomes that have equal values of some labels. They differ only in their seeds or in other labels.
 
     Attributes:
-        labels: the equal ones, which are also its items: group["game"].
+        labels: the labels with equal values, which are also the group's items, as in group["game"].
     """
 
     labels: Mapping[str, Any]
@@ -82,7 +82,7 @@ class Group:
 
 
 def grouped(outcomes: Sequence[Outcome], *names: str) -> list[Group]:
-    """Outcomes by the values of these labels, in the order of the first of each."""
+    """Groups outcomes by the values of these labels; the groups are in the order of their first outcomes."""
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault(tuple(outcome.point.labels[name] for name in names), []).append(outcome)
@@ -93,8 +93,10 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def parted(groups: Sequence[AnyGroup], *names: str) -> list[list[AnyGroup]]:
-    """Groups with equal values of these labels together, in the order of the first of each; a label that a group lacks
-    is None."""
+    """Divides groups into parts with equal values of these labels, in the order of the first group of each part.
+
+    A label that a group lacks counts as None.
+    """
     parts: dict[tuple[Any, ...], list[AnyGroup]] = {}
     for group in groups:
         parts.setdefault(tuple(group.labels.get(name) for name in names), []).append(group)
@@ -102,17 +104,17 @@ def parted(groups: Sequence[AnyGroup], *names: str) -> list[list[AnyGroup]]:
 
 
 def having(outcomes: Sequence[Outcome], **labels: Any) -> list[Outcome]:
-    """Those with these labels."""
+    """The outcomes that have these values of these labels."""
     return [o for o in outcomes if all(o.point.labels.get(name) == value for name, value in labels.items())]
 
 
 def is_name(name: Any) -> bool:
-    """Whether it can be the name of a point: of a directory among those of the study, and nowhere else."""
+    """Whether this can be the name of a point, whose directory must not lie outside the study's."""
     return isinstance(name, str) and name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def state_of(path: Path) -> State:
-    """What became of the point in directory `path`."""
+    """The state of the point in directory `path`."""
     if not path.exists():
         return State("waiting")
     if _locked(path):
@@ -128,12 +130,12 @@ def state_of(path: Path) -> State:
 
 
 def outcome_of(point: Point, path: Path) -> Outcome:
-    """What a finished point left."""
+    """Reads the outcome of a finished point from its directory."""
     return Outcome(point, rundir.read_json(path / rundir.RESULT) or {}, without_undone(read_metrics(path)), path)
 
 
 def note_failure(path: Path, message: str) -> None:
-    """Writes why a point failed where its run did not do so itself, and where no other process runs it or has."""
+    """Writes why a point failed, unless its run did so itself, or another process is running or has finished it."""
     path.mkdir(parents=True, exist_ok=True)
     if state_of(path).status not in ("failed", "running", "finished"):
         rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message})

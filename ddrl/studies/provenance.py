@@ -1,4 +1,4 @@
-"""What points were measured with, as a report tells it: machines, versions, protocols, dates."""
+"""What a report says about how its points were measured: machines, versions, protocols, dates."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from ddrl.studies.points import Outcome
 
 UNKNOWN = "unknown"
 UNKNOWN_TIME = 0
-"""Seconds since 1970 of a result.json about whose run nobody knows when it ended."""
+"""Modification time (seconds since 1970) of a result.json whose run ended at an unknown time."""
 NAMES = {"tensorflow": "TensorFlow", "numpy": "NumPy", "gymnasium": "Gymnasium"}
-"""Package -> its name in a report, where that is another."""
+"""Package -> its name in a report, if that differs."""
 HARDWARE = {"processor": "processor", "cores": "cores", "free_memory_gb": "free memory (GB)", "system": "system"}
 
 
 def machine_of(path: Path) -> dict[str, Any]:
-    """What a point was measured on, as `ddrl.reporting.machine.describe` says it; nothing where nobody knows."""
+    """The machine that a point was measured on, as described by `ddrl.reporting.machine.describe`; empty if unknown."""
     machine = rundir.read_json(path / MACHINE)
     return machine if isinstance(machine, dict) else {}
 
 
 def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Different values of all machines."""
+    """Name of a property of the machines -> its different values."""
     return {name: _each(machine.get(key) for machine in machines) for key, name in HARDWARE.items()}
 
 
 def versions_of(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Name of a program -> its version; MPI as its mpirun says, or as the package that was installed; ddrl with the
-    commit of its source where that is known, such as 0.1.0 at 0123456789ab."""
+    """Name of a program -> its version on a machine.
+
+    MPI's is what mpirun said, or that of the installed package. That of ddrl has the commit of its source if it is
+    known, as in 0.1.0 at 0123456789ab.
+    """
     if not machine:
         return {}
     packages = machine.get("packages")
@@ -47,13 +50,13 @@ def versions_of(machine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def versions(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Of all machines; several where points differ."""
+    """Name of a program -> its version, or its different versions, on these machines."""
     known = [versions_of(machine) for machine in machines]
     return {name: _each(of.get(name) for of in known) for name in dict.fromkeys(name for of in known for name in of)}
 
 
 def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Game -> the rules of its evaluation games, as stamped into the results; where there were none, their name."""
+    """Game -> the rules of its evaluation games, as stamped into the results; without such games, the rules' name."""
     by_game: dict[str, dict[str, None]] = {}
     for outcome in (outcome for outcome in outcomes if outcome.records):  # the others trained nothing
         config = outcome.point.config
@@ -63,7 +66,7 @@ def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
 
 
 def _planned(config: TrainConfig) -> str:
-    """The rules of a game by its settings; only Atari games have a protocol."""
+    """The name of a game's rules by the settings; only Atari games have a protocol."""
     from ddrl.envs.game_names import atari_rom
 
     environment = config.environment
@@ -71,7 +74,7 @@ def _planned(config: TrainConfig) -> str:
 
 
 def stamps(outcome: Outcome) -> list[Mapping[str, Any]]:
-    """The protocols of its evaluations, each once, without what differs from one to the next: seed and games."""
+    """The distinct stamps of a run's evaluations, without seed and games, which differ from one to the next."""
     distinct: list[Mapping[str, Any]] = []
     for record in outcome.records:
         if record["kind"] == "evaluation" and isinstance(record.get("protocol"), dict):
@@ -82,13 +85,13 @@ def stamps(outcome: Outcome) -> list[Mapping[str, Any]]:
 
 
 def rules_text(stamp: Mapping[str, Any]) -> str:
-    """A protocol in one line."""
+    """A stamp, which is a protocol with its settings, in one line."""
     settings = [f"{name} {value_text(value)}" for name, value in sorted(stamp.items()) if name != "protocol"]
     return ", ".join([str(stamp.get("protocol", UNKNOWN)), *settings])
 
 
 def ended(outcomes: Sequence[Outcome]) -> str:
-    """When the points did, in words."""
+    """When the points ended, in words."""
     times = [path.stat().st_mtime for outcome in outcomes if (path := outcome.path / rundir.RESULT).exists()]
     ends = [seconds for seconds in times if seconds != UNKNOWN_TIME]
     return f"points that ended from {date(min(ends))} to {date(max(ends))}" if ends else "points of unknown age"
@@ -100,7 +103,7 @@ def date(seconds: float | None = None) -> str:
 
 
 def _each(values: Iterable[Any]) -> str:
-    """Different values, each once."""
+    """The different values in one text, each once; None is unknown."""
     return ", ".join(dict.fromkeys(UNKNOWN if value is None else str(value) for value in values)) or UNKNOWN
 
 

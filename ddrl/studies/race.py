@@ -76,7 +76,7 @@ class RaceSettings(TargetSettings):
                     raise UsageError(f"--peers {name}: the zoo's settings for {game} are not known here") from None
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Seed by seed, so that all systems have run whenever it is stopped after one."""
+        """Yields the points seed by seed, so that a study that is stopped after a seed has runs of all systems."""
         systems = [(OURS, name) for name in self.ours]
         systems += [(THEIRS, name) for name in self.peers] if self.peer_python else []
         for seed in self.seeds:
@@ -87,12 +87,12 @@ class RaceSettings(TargetSettings):
 
     @property
     def _rival(self) -> dict[str, Any]:
-        """What its runs need that is no setting of ours."""
+        """What the runs of Stable-Baselines3 need and settings of ddrl do not hold."""
         names = ("peer_python", "eval_every_minutes", "peer_replay", "target_score", "stop_at_target")
         return {name: getattr(self, name) for name in names}
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
-        """Of a run of ours. Of a rival's run only game, evaluation and budget have a meaning."""
+        """The settings of a run of ddrl. For a rival's run, only game, evaluation and budget have a meaning."""
         algorithm = labels["algorithm"] if labels["library"] == OURS else "ppo"
         target = target_of(self.target_score, self.stop_at_target)
         evaluation = {"evaluator": True, "eval_games": self.eval_games, **target}
@@ -100,7 +100,7 @@ class RaceSettings(TargetSettings):
         return config.changed(run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """A table and panels for each game; the verdict is the ratio of the medians of both libraries' fastest."""
+        """A table and panels for each game; the verdict compares the median times of each library's fastest system."""
         groups = grouped(outcomes, "game", "library", "algorithm")
         columns: Columns = {
             "system": name_of, "runs": count, **self.timed,
@@ -129,7 +129,7 @@ class RaceSettings(TargetSettings):
         )
 
     def _panels(self, groups: Sequence[Group], game: str) -> Iterator[Panel]:
-        """One for a few systems, and as many as are needed for more of them, as evenly as can be."""
+        """Panels of at most MOST_SYSTEMS systems each, among which the systems are divided evenly."""
         for part in np.array_split(np.arange(len(groups)), -(-len(groups) // MOST_SYSTEMS)):
             few = [groups[place] for place in part]
             yield learning_panel(
@@ -139,16 +139,17 @@ class RaceSettings(TargetSettings):
 
     @property
     def _against(self) -> str:
-        """What limits all runs alike: agent steps where there is no limit of time."""
+        """What curves are drawn against: what limits all runs alike, time or, without a limit of it, agent steps."""
         return SECONDS if self.minutes else STEPS
 
     @property
     def _ends_at_target(self) -> bool:
-        """Whether runs end there, and so have no final score to compare."""
+        """Whether runs end at the target, and so have no final score to compare."""
         return self.stop_at_target and self.target_score is not None
 
     def _found(self, groups: Sequence[Group]) -> str:
-        """Without a verdict: how many runs of each system reached the target, or else where the last scores lie."""
+        """The finding without a verdict: how many runs of each system reached the target they end at, else the range of
+        the last scores."""
         if not self._ends_at_target:
             return extremes(groups, *LAST)
         assert self.target_score is not None
@@ -157,9 +158,9 @@ class RaceSettings(TargetSettings):
         return sentences([reached([*zip(named, map(self.times, groups))], self.target_score)])
 
     def _verdict(self, groups: Sequence[Group], game: str) -> list[str]:
-        """Which of each library is fastest by its median, and the ratio.
+        """A clause that compares the systems with the lowest median time to the target, one of each library.
 
-        Nothing without a target or a rival, or where no median run reaches it.
+        Empty without a target or a rival, or if no system's median run reaches the target.
         """
         timed: dict[str, list[tuple[TimeToScore, Group]]] = {OURS: [], THEIRS: []}
         for group in groups:
@@ -183,7 +184,7 @@ class RaceSettings(TargetSettings):
         return [f"{begun} (median), and not {named} within {given / 60:.1f} min{longer}{end}"]
 
     def _not_run(self, groups: Sequence[Group]) -> str:
-        """Which systems of the study have no run yet."""
+        """The end of a clause that names the systems without a finished run; empty if there are none."""
         there = {name_of(group) for group in groups}
         planned = [f"{OURS} {name}" for name in self.ours] + [f"{THEIRS} {name}" for name in self.peers]
         missing = [name for name in planned if name not in there]
@@ -191,13 +192,13 @@ class RaceSettings(TargetSettings):
 
 
 def peer_game(game: str) -> tuple[str, bool]:
-    """Its name as Gymnasium has it, and whether it is an Atari game."""
+    """The name of a game in Gymnasium (of an Atari game: without namespace and version), and whether it is Atari's."""
     rom = atari_rom(game)
     return (game, False) if rom is None else ("".join(part.capitalize() for part in rom.split("_")), True)
 
 
 def name_of(group: Group) -> str:
-    """Such as ddrl ba3c."""
+    """The name of a group's system, such as ddrl ba3c."""
     return f"{group['library']} {group['algorithm']}"
 
 
@@ -206,7 +207,8 @@ def _median(times: TimeToScore) -> float:
 
 
 def _caution(first: TimeToScore, others: Sequence[TimeToScore]) -> str:
-    """What a ratio of medians does not say: runs are few, or some of the slower system were faster, or may be."""
+    """The end of a clause with what a ratio of medians hides: there are few runs, or some runs of the slower system
+    were faster than some of the other, or could have been. Empty if there is nothing to say."""
     runs = min(times.count for times in (first, *others))
     if runs < FEW:
         some = "one run says" if runs == 1 else f"{counted(runs, 'run')} say"
@@ -219,7 +221,7 @@ def _caution(first: TimeToScore, others: Sequence[TimeToScore]) -> str:
 
 
 def run_point(point: Point, path: Path) -> None:
-    """One run, of ours or of the rival."""
+    """Runs a point with ddrl or with Stable-Baselines3."""
     if point.labels["library"] == OURS:
         train_point(point, path)
         return

@@ -1,4 +1,4 @@
-"""A point of a study that another library learns, by a program that the Python of its own environment runs."""
+"""Runs a point of a study with another library, in a program under the Python of that library's own environment."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ddrl.reporting.metrics import MetricsWriter
 PEER = "stable-baselines3"
 PROGRAM = "peer_learner.py"
 POLL_SECONDS = 0.2
-END_SECONDS = 60.0  # to save its model after a request to stop
+END_SECONDS = 60.0  # that the program has to save its model after a request to stop
 
 
 def run_rival(python: str, options: Sequence[str], path: Path) -> None:
-    """Learns in `path`, or goes on there, and leaves metrics.jsonl and result.json as a run of ours does.
+    """Trains with the other library in `path`, or goes on there; leaves metrics.jsonl and result.json as ddrl does.
 
     Args:
-        python: of the environment that has the library.
-        options: of the program, without its directory.
+        python: the Python of the environment that has the library.
+        options: options of the program, without the directory.
 
     Raises:
         UsageError: there is no such Python, or it lacks the library.
-        RuntimeError: it failed, and what it said is in log.txt; its records cannot be kept.
+        RuntimeError: the program failed (its errors are in log.txt), or its records cannot be kept.
     """
     command = [*peer_command(python, PEER, PROGRAM), *options, "--directory", str(path)]
     path.mkdir(parents=True, exist_ok=True)
@@ -58,8 +58,11 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
 
 
 def _read(process: subprocess.Popen[str], path: Path, result: dict[str, Any], troubles: list[Exception]) -> None:
-    """Writes the records that the program prints, to the end of its output. The program is ended where that cannot go
-    on: if nobody read its output, it would wait for ever, and so would whoever waits for it."""
+    """Writes the records that the program prints until its output ends.
+
+    If that fails, the program is killed: without a reader of its output it would wait forever, and so would the thread
+    that waits for it.
+    """
     try:
         _keep(process, path, result)
     except Exception as error:  # noqa: BLE001 - whatever it is, the program must end
@@ -81,7 +84,10 @@ def _keep(process: subprocess.Popen[str], path: Path, result: dict[str, Any]) ->
 
 
 def _wait(process: subprocess.Popen[str], interrupts: Interrupts) -> int:
-    """The exit status; after a request to stop it is asked to save, and killed when that takes too long."""
+    """Waits for the program and returns its exit status.
+
+    After a request to stop, the program is asked to save, and killed if that takes too long.
+    """
     while True:
         try:
             return process.wait(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Options that all studies have, and what their points are made with."""
+"""Settings that several studies share, and functions that make the settings of their points."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class StudySettings:
     """Tiny sizes, a few minutes in all: does the whole study work here? This does not answer its question."""
 
     def __post_init__(self) -> None:
-        """Numbers are not negative; lists have nothing twice, and something, unless their default has nothing."""
+        """Checks that no number is negative, and that lists have no duplicates and are empty only if their default is.
+
+        Raises:
+            UsageError: a setting is refused.
+        """
         checks.known(self)
         checks.between(self, 1, MOST_REPEATS, "repeats")
         for name, hint in typing.get_type_hints(type(self)).items():
@@ -53,7 +57,7 @@ class StudySettings:
 
     @property
     def seeds(self) -> range:
-        """Of the repeats."""
+        """The seeds of the repeats."""
         return range(self.seed, self.seed + self.repeats)
 
 
@@ -90,17 +94,17 @@ class BudgetSettings(TrainingSettings):
 
     @property
     def score_name(self) -> str:
-        """As in the records of a run."""
+        """Name of the score in the records of a run."""
         return EVALUATION
 
     @property
     def report_seconds(self) -> float:
-        """Short runs report often, so that their rate can be told."""
+        """Seconds between measurements of a run; short runs are measured more often, so that they have a rate."""
         return 1.0 if 0 < self.minutes <= 2 else super().report_seconds
 
     @property
     def run(self) -> dict[str, Any]:
-        """The changes of the group `run` for the budget."""
+        """Changes to the settings group `run` that set the budget."""
         return budget(self.minutes, self.agent_steps)
 
 
@@ -114,12 +118,12 @@ class ScoredSettings(BudgetSettings):
 
     @property
     def score_name(self) -> str:
-        """As in the records of a run."""
+        """Name of the score in the records of a run."""
         return ONLINE if self.score == "online" else EVALUATION
 
 
 def target_of(score: float | None, stop: bool) -> dict[str, Any]:
-    """Settings of evaluation: runs end when the score is reached, or note when, and go on."""
+    """Evaluation settings for a target score: runs that reach it end (`stop`), or note when they did and go on."""
     return {"target_score": score, "stop_at_target": stop or score is None}
 
 
@@ -138,14 +142,14 @@ class TargetSettings(BudgetSettings):
             checks.finite(self, "target_score")
 
     def times(self, group: Group) -> TimeToScore | None:
-        """Of repeats to the target, where there is one."""
+        """When the runs of a group reached the target score; None without a target."""
         if self.target_score is None:
             return None
         return times_to(group.runs, self.score_name, self.target_score, self.minutes)
 
     @property
     def timed(self) -> Columns:
-        """Time and agent steps to the target, for a table of groups; nothing where there is none."""
+        """Columns with time and agent steps to the target, for a table of groups; empty without a target."""
         target = self.target_score
         if target is None:
             return {}
@@ -175,15 +179,15 @@ class EvaluatedSettings(ScoredSettings):
 
     @property
     def caption(self) -> str:
-        """What the scores are."""
+        """The part of a caption that says what the scores are."""
         return scores_caption(self.score_name, self.eval_epsilon)
 
     def scored(self, config: TrainConfig) -> TrainConfig:
         """The settings of a point with the study's budget and evaluations."""
         steps_per_update = (
             config.replay_data.steps_per_update * config.effective_batch // config.batch_size
-        )  # of all workers
-        # What a record says of agent steps is as old as the last report.
+        )  # agent steps of all workers together
+        # A record's agent steps are those of the last report, so quick runs, which are short, report often.
         report = {"log_every_seconds": 0.3} if self.quick else {}
         return config.changed(
             run=self.run | report,
@@ -193,7 +197,7 @@ class EvaluatedSettings(ScoredSettings):
                 "eval_epsilon": self.eval_epsilon,
                 "eval_agent_steps": self.eval_agent_steps,
                 "eval_every_updates": max(1, self.eval_every_steps // steps_per_update),
-                "eval_time_share": 1.0,  # of a run's time: they are never put off
+                "eval_time_share": 1.0,  # evaluations may take all of a run's time, so none is put off
                 "evaluation_minutes": LONGEST_EVALUATION_MINUTES,
             },
         )
@@ -214,36 +218,36 @@ class TimedSettings(TrainingSettings):
 
     @property
     def report_seconds(self) -> float:
-        """Often enough to tell a rate by."""
+        """Seconds between measurements of a run, few enough to compute a rate."""
         return 1.0
 
     @property
     def run(self) -> dict[str, Any]:
-        """The changes of the group `run` for the time."""
+        """Changes to the settings group `run` that set the time."""
         return budget(self.seconds / 60.0)
 
 
 def check_warm_up(settings: Any) -> None:
-    """Refuses runs that end with their warm-up."""
+    """Raises UsageError if runs have less than 3 s left after their warm-up."""
     if settings.seconds < settings.warm_up_seconds + 3.0:
         checks.refuse(settings, "seconds", f"at least 3 more than --warm-up-seconds {settings.warm_up_seconds:g}")
 
 
 def one_of(settings: Any, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:
-    """A field must be a list of some of these."""
+    """Raises UsageError if the list in field `name` has a value that is none of the choices."""
     for value in getattr(settings, name):
         if value not in choices:
             raise UsageError(f"{checks.flag(name)} {value}: choose from {', '.join(choices)}")
 
 
 def to_json(settings: StudySettings) -> dict[str, Any]:
-    """JSON types: lists for tuples."""
+    """The settings by name in JSON types, with lists for tuples."""
     values = dataclasses.asdict(settings)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """The inverse; a setting that is not there has its default.
+    """The inverse of `to_json`; a setting that is missing has its default.
 
     Raises:
         UsageError: a setting that this version does not know.
@@ -260,7 +264,7 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
     """The settings of `ddrl train ALGORITHM` for a game, without evaluator and video.
 
     Raises:
-        UsageError: --train-options that cannot be.
+        UsageError: --train-options cannot be read, or are refused.
     """
     from ddrl.options import parse
 
@@ -274,10 +278,13 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
 
 
 def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine: Machine) -> None:
-    """Refuses an option among --train-options whose value no point has, since the study sets the same itself.
+    """Refuses an option in --train-options that no point heeds, because the study sets the same option itself.
 
     Args:
         configs: settings of all points.
+
+    Raises:
+        UsageError: there is such an option.
     """
     words = shlex.split(settings.train_options) if isinstance(settings, TrainingSettings) else []
     names = {word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
@@ -287,7 +294,7 @@ def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine
             return
         try:
             given = base_config(settings, config.algorithm.name, config.environment.game, machine)
-        except UsageError:  # it goes with what else the study sets
+        except UsageError:  # the options are valid only together with those that the study sets
             return
         unheard = {name for name in unheard if _value(given, name) not in (None, _value(config, name))}
     if unheard:
@@ -296,19 +303,19 @@ def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine
 
 
 def _value(config: TrainConfig, name: str) -> Any:
-    """Of a setting in whatever group has it."""
+    """The value of a setting in whichever group has it; None if none has."""
     groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
     return next((getattr(group, name) for group in groups if hasattr(group, name)), None)
 
 
 def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:
-    """The changes of `run` for a budget."""
+    """Changes to the settings group `run` that set a budget."""
     return {"minutes": minutes, "agent_steps": agent_steps, "max_updates": 0}
 
 
 @contextlib.contextmanager
 def refusals_of(what: str) -> Iterator[None]:
-    """Lets refusals inside begin with what they are of."""
+    """Context manager that puts `what` in front of the message of any UsageError raised inside."""
     try:
         yield
     except UsageError as error:
@@ -316,14 +323,14 @@ def refusals_of(what: str) -> Iterator[None]:
 
 
 def game_name(game: str) -> str:
-    """A game as part of a point's name."""
+    """A game as part of a point's name: in lower case, without its namespace."""
     return game.rsplit("/", maxsplit=1)[-1].lower()
 
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:
-    """Refuses a game that cannot be made here, before a study begins. Raises UsageError.
+    """Raises UsageError for a game whose environment cannot be made here, before a study begins.
 
-    The points of a study that has begun record their failures by themselves, as the tasks of an array must.
+    Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
     from ddrl.envs import make_environment
 

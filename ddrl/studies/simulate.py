@@ -34,8 +34,9 @@ REAL = (
     "8", "--unroll-length", "5", "--batch-size", "40", "--step-time-mean-ms", "20", "--step-time-cv", "0.3",
     "--parameter-servers", "1", "--max-updates", str(REAL_UPDATES), "--minutes", "0",
 )  # fmt: skip
-"""Simulators that sleep for most of a step, so that eight workers do not wait for two cores, of which the model
-knows nothing. CartPole's episodes end at random, so that workers are as independent as the model assumes."""
+"""Options of the real runs. Their simulators sleep for most of a step, so that eight workers do not wait for two cores,
+of which the model knows nothing. CartPole's episodes end at random, so that workers are as independent as the model
+assumes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ class SimulateSettings(StudySettings):
         checks.between(self, 0.01, 1.0, "quorum_share")
 
     def base_system(self) -> System:
-        """The system that all sizes begin with: that of a run, or that of the options."""
+        """The system from which those of all sizes are made: that of a run, or that of the options."""
         if self.calibrate:
             return calibrated(Path(self.calibrate)).system
         compute = Times(self.compute_ms / 1000, self.deviation_ms / 1000)
@@ -118,7 +119,7 @@ class SimulateSettings(StudySettings):
         )
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Predictions, whose labels hold what is simulated; then what they are compared with."""
+        """Yields the predictions, whose labels hold the simulated system, then the measurements beside them."""
         base = self.base_system()
         for labels in product(policy=self.policies, workers=self.workers, seed=self.seeds):
             system = self.at_workers(base, labels["policy"], labels["workers"])
@@ -143,7 +144,7 @@ class SimulateSettings(StudySettings):
 
 
 def calibrated(run: Path) -> Calibration:
-    """The system that a run was.
+    """The model of the system on which a run took place, calibrated on the run's metrics.
 
     Raises:
         UsageError: no run is there, it had no parameter servers, or it was too short.
@@ -170,14 +171,17 @@ def calibrated(run: Path) -> Calibration:
 
 
 def parameters_of(run: Path) -> int:
-    """Float32 values of the network, as its newest checkpoint has them."""
+    """The number of float32 parameters of a run's network, from its newest checkpoint."""
     from ddrl.checkpoint import load_latest
 
     return int(load_latest(run).parameters.size)
 
 
 def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> dict[str, Any]:
-    """Seconds per byte of averaging a gradient and of Adam, on this machine, for one slice; the best of repeats."""
+    """Measures on this machine how many seconds per byte a server needs to average a gradient, and to apply Adam.
+
+    The times are those of one server's slice of the parameters, and the best of `repeats`.
+    """
     size = max(1, parameters // servers)
     optimizer = make_optimizer(OptimizerConfig(), size)
     vector, gradients = np.zeros(size, np.float32), [np.full(size, 1e-3, np.float32) for _ in range(9)]
@@ -190,7 +194,7 @@ def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> dict[str
             times.append(time.perf_counter() - start)
         return min(times)
 
-    best(9)  # which touches the memory
+    best(9)  # not measured: it touches the memory first
     of_one, of_nine = best(1), best(9)
     average = max(0.0, (of_nine - of_one) / 8)
     apply = max(0.0, of_one - average)
@@ -201,7 +205,7 @@ def time_server(parameters: int, servers: int = 1, repeats: int = 5) -> dict[str
 
 
 def predicted(point: Point) -> dict[str, Any]:
-    """A prediction, and what limits it."""
+    """The prediction for a point, what limits it, and what each part costs."""
     system, seed = System.from_json(point.labels["system"]), point.config.run.seed
     limit = limits(system, seed=seed)
     prediction = simulate(system, point.config.run.max_updates, seed)
@@ -209,7 +213,7 @@ def predicted(point: Point) -> dict[str, Any]:
 
 
 def emulated(point: Point) -> dict[str, Any]:
-    """Updates/s of the emulated workers of `ddrl bench scaling`, by milliseconds of a gradient."""
+    """Measures the updates/s of the emulated workers of `ddrl bench scaling`, by the milliseconds of a gradient."""
     from ddrl.bench.emulated.exchange import ScalingArguments, measure_scaling
 
     workers = point.labels["workers"]
@@ -218,10 +222,10 @@ def emulated(point: Point) -> dict[str, Any]:
 
 
 def real(point: Point, path: Path) -> None:
-    """Trains, and keeps the system that the run was in its result.json.
+    """Trains, and adds the calibration on the run to its result.json.
 
-    Calibration takes the times of a server on this machine and the size of the checkpoint, neither of which is there
-    where the study is reported from packed data.
+    The report cannot make it, since it may be made elsewhere from packed data: calibration needs the times of a server
+    on this machine and the size of the checkpoint.
     """
     train_point(point, path)
     if state_of(path).status == "finished":

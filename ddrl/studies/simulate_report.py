@@ -22,7 +22,7 @@ NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "
 WAYS = {"all": "steps that wait for all", "quorum": "a quorum", "deadline": "a deadline"}
 WAYS |= {"asynchronous": "asynchronous updates"}
 WITHIN = 0.1
-STEPS = 5000  # of a simulated run that is compared, so that drawing its times adds no error of its own
+STEPS = 5000  # of a simulated run that is compared: so many that its random times hardly add to the error
 VALIDATION_NOTES = (
     "real runs: calibrated on the run with one worker; their simulators sleep, so that each has a free core",
     (
@@ -30,7 +30,7 @@ VALIDATION_NOTES = (
         "memory; what a step costs beside); the other sizes and steps are predicted"
     ),
 )
-ENVIRONMENTS, STATES = 16, 4096  # of claim 1, which does not tell them
+ENVIRONMENTS, STATES = 16, 4096  # for claim 1, which does not state them
 ACTOR_RATE, LEARNER_RATE = 100.0, 4000.0  # frames/s, claim 2
 HTS_NOTE = (
     f"claims: Liu et al. 2020, figure 3. Claim 1: {STATES:,} states of {ENVIRONMENTS} environments, exponential step "
@@ -39,7 +39,7 @@ HTS_NOTE = (
 
 
 def report(settings: Any, outcomes: Sequence[Outcome]) -> Report:
-    """Rates, efficiency, what is lost to what, and dropped gradients, over workers; beside what was measured."""
+    """The report: rates, efficiency, costs of each part and dropped gradients by workers, beside what was measured."""
     sizes = grouped(having(outcomes, part="predicted"), "policy", "workers")
     measured = compared(outcomes)
     agreed = [agreement(measured), *VALIDATION_NOTES] if settings.validate else []
@@ -60,12 +60,12 @@ def report(settings: Any, outcomes: Sequence[Outcome]) -> Report:
 
 
 def told(name: str) -> Measure:
-    """The measure of what a prediction says under this name."""
+    """The measure that is the number of this name in a prediction."""
     return lambda run: run.result[name]
 
 
 def prediction_table(sizes: Sequence[Group]) -> Table:
-    """Every policy and size."""
+    """A table with a row for every policy and number of workers."""
     columns = {"updates/s": "updates_per_s", "data-points/s": "datapoints_per_s", "efficiency": "efficiency"}
     columns |= {"staleness": "staleness_mean", "dropped": "dropped_share"}
     return table("Predictions", sizes, {
@@ -78,7 +78,7 @@ def prediction_table(sizes: Sequence[Group]) -> Table:
 
 
 def finding(sizes: Sequence[Group]) -> str:
-    """How much of what the workers could do is left with the most of them."""
+    """A sentence with the efficiency of each policy at the largest number of workers."""
     most = max((size["workers"] for size in sizes), default=0)
     shares = [
         f"{mean_efficiency.mean:.0%} with {WAYS[size['policy']]}"
@@ -96,17 +96,17 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def system(size: Group) -> System:
-    """What was simulated."""
+    """The system that was simulated for a policy and number of workers."""
     return System.from_json(size.runs[0].point.labels["system"])
 
 
 def dearest(size: Group) -> tuple[float, str]:
-    """The part that costs most, after the share of the data-points/s that is lost to it."""
+    """The largest share of the data-points/s that is lost to one part of the exchange, and the name of that part."""
     return max((share, part) for part, share in size.runs[0].result["cost"].items())
 
 
 def bend_notes(sizes: Sequence[Group]) -> Iterator[str]:
-    """Where each policy bends, and why."""
+    """Yields for each policy the number of workers at which its curve bends away from linear, and why."""
     for policy in dict.fromkeys(size["policy"] for size in sizes):
         ascending = sorted((size for size in sizes if size["policy"] == policy), key=lambda size: size["workers"])
         bent = next((size for size in ascending if size.runs[0].result["limit"] != COMPUTE), None)
@@ -126,7 +126,7 @@ def bend_notes(sizes: Sequence[Group]) -> Iterator[str]:
 
 
 def system_notes(settings: Any, sizes: Sequence[Group]) -> Iterator[str]:
-    """What was simulated, and what of it is not known."""
+    """Notes on what was simulated, and on what of it was not measured."""
     for one in map(system, sizes[:1]):
         values = {**vars(one), "compute": one.compute.mean}
         told = ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in values.items() if value)
@@ -139,7 +139,7 @@ def system_notes(settings: Any, sizes: Sequence[Group]) -> Iterator[str]:
 
 
 def prediction_panels(sizes: Sequence[Group]) -> Iterator[Panel]:
-    """Speed, efficiency, what each part costs with the first policy, dropped gradients."""
+    """Panels of speed, efficiency, what each part costs with the first policy, and dropped gradients."""
     policies = {policy: [size for size in sizes if size["policy"] == policy] for policy in NAMES}
 
     def curves(name: str, unit: float = 1.0) -> list[Curve]:
@@ -165,11 +165,11 @@ def prediction_panels(sizes: Sequence[Group]) -> Iterator[Panel]:
 
 
 class Compared(NamedTuple):
-    """One size, measured and predicted.
+    """Measured and predicted updates/s of one number of workers.
 
     Attributes:
-        kind: of the measurement.
-        fitted: the system was fitted to it, so that it tests nothing.
+        kind: what kind of measurement it is: CartPole, or the time of an emulated gradient.
+        fitted: the model was fitted to this measurement, which therefore tests nothing.
     """
 
     kind: str
@@ -180,12 +180,12 @@ class Compared(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a share of what was measured."""
+        """The error of the prediction, as a share of what was measured."""
         return self.predicted / self.measured - 1.0
 
 
 def compared(outcomes: Sequence[Outcome]) -> list[Compared]:
-    """Predicted beside measured, of the emulated workers and of the real ones."""
+    """Predictions beside measurements, for the emulated workers and for the real ones."""
     rates = {
         (run.point.labels["workers"], float(ms)): rate
         for run in having(outcomes, part="emulated")
@@ -195,7 +195,7 @@ def compared(outcomes: Sequence[Outcome]) -> list[Compared]:
     runs = {
         run.point.labels["workers"]: Calibration.from_json(run.result["calibration"])
         for run in having(outcomes, part="real")
-        if "calibration" in run.result  # it is not where the study was stopped just after the run
+        if "calibration" in run.result  # it is missing if the study was stopped just after the run
     }
     for workers, calibration in runs.items() if 1 in runs else ():
         alike = dataclasses.replace(runs[1].system, workers=workers)
@@ -205,10 +205,10 @@ def compared(outcomes: Sequence[Outcome]) -> list[Compared]:
 
 
 def compare_emulated(rates: Mapping[tuple[int, float], float], servers: int = 4) -> list[Compared]:
-    """Fits bandwidth and decision to two of the measurements, and predicts them all.
+    """Fits the bandwidth and the time of a decision to two of the measurements, and predicts all of them.
 
     Args:
-        rates: (workers, milliseconds of a gradient) -> measured updates/s, of two numbers of workers or more.
+        rates: (workers, milliseconds of a gradient) -> measured updates/s, for two or more numbers of workers.
     """
     shortest = min(ms for _, ms in rates)
     ends = {min(workers for workers, _ in rates), max(workers for workers, _ in rates)}
@@ -221,15 +221,15 @@ def compare_emulated(rates: Mapping[tuple[int, float], float], servers: int = 4)
 
 
 def emulated_rate(one: System, workers: int, step_seconds: float) -> float:
-    """Predicted updates/s of workers whose gradients all take as long."""
+    """Predicted updates/s of workers whose gradients all take `step_seconds`."""
     return simulate(dataclasses.replace(one, workers=workers, compute=Times(step_seconds)), 20).updates_per_s
 
 
 def fit(base: System, step_seconds: float, measured: Mapping[int, float]) -> System:
-    """The bandwidth of the one host, and what a step costs beside, so that both measured sizes come out.
+    """The system with the bandwidth of the one host, and the further cost of a step, that reproduce both measurements.
 
     Args:
-        measured: workers -> seconds of an update, of two sizes.
+        measured: workers -> seconds of an update, for two numbers of workers.
     """
     few, many = sorted(measured)
 
@@ -247,7 +247,7 @@ def fit(base: System, step_seconds: float, measured: Mapping[int, float]) -> Sys
 
 
 def validation_table(measured: Sequence[Compared]) -> Table:
-    """Measured beside predicted."""
+    """A table of measurements beside predictions."""
     return table("Validation", measured, {
         "gradient": lambda size: size.kind, "workers": lambda size: size.workers,
         "measured, updates/s": lambda size: size.measured, "predicted": lambda size: size.predicted,
@@ -274,7 +274,7 @@ def agreement(measured: Sequence[Compared]) -> str:
 
 
 def validation_panels(measured: Sequence[Compared]) -> Iterator[Panel]:
-    """Updates/s measured and predicted, and the error."""
+    """Panels of measured and predicted updates/s, and of the error."""
     rates, errors = [], []
     for style, kind in enumerate(dict.fromkeys(size.kind for size in measured)):
         sizes = [size for size in measured if size.kind == kind]
@@ -292,7 +292,7 @@ def validation_panels(measured: Sequence[Compared]) -> Iterator[Panel]:
 
 
 def hts_panels() -> list[Panel]:
-    """Claims 1 and 2 of Liu et al. 2020 (their figure 3)."""
+    """Panels of claims 1 and 2 of Liu et al. 2020 (their figure 3)."""
     variances, alphas, actors = (
         [0.0625, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0],
         [1, 2, 4, 8, 16, 32, 64, 128],

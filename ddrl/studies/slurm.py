@@ -1,4 +1,4 @@
-"""Runs as one Slurm array: a task for each point of a study that has not finished, or for each trial of a search."""
+"""Submits runs as one Slurm array: a task for each unfinished point of a study, or for each trial of a search."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ HOLD = ("-H", "--hold")
 
 
 class Asked(NamedTuple):
-    """What a command line says of the jobs.
+    """What the user's command line says about the jobs.
 
     Attributes:
-        options: of sbatch, as one would write them on its command line; they win over our own.
-        site: the site file, or empty for the usual one.
-        dry_run: scripts are printed, and nothing is submitted.
-        command: what was typed, for a comment.
+        options: options of sbatch, as they are written on its command line; they override those that ddrl gives.
+        site: path of the site file; empty for the usual one.
+        dry_run: print the scripts, and submit nothing.
+        command: the command as it was typed, for a comment in the script.
     """
 
     options: str
@@ -56,9 +56,10 @@ def submit_study(plan: Plan, asked: Asked, plugins: Sequence[str] = ()) -> None:
     """Submits an array with a task for each point that has not finished, and a job after it that reports.
 
     Args:
-        plan: what was begun.
-        asked: by the user.
-        plugins: that the tasks are to load, as they are recorded; those of study.json they load by themselves.
+        plan: the study.
+        asked: what the user asked for.
+        plugins: plugins that the tasks have to load, in the form in which a run records them; those of study.json
+            are loaded anyway.
 
     Raises:
         UsageError: there is no sbatch, it refuses, or there is nothing to run.
@@ -89,25 +90,25 @@ def submit_study(plan: Plan, asked: Asked, plugins: Sequence[str] = ()) -> None:
 
 
 def _forget_failures(plan: Plan, numbers: Sequence[int]) -> None:
-    """Removes how earlier attempts at points failed, which else is told of tasks that never begin."""
+    """Removes the results of failed attempts, which would otherwise be reported for tasks that never begin."""
     for point in (plan.points[number] for number in numbers):
         if plan.state(point).status == "failed":
-            with contextlib.suppress(OSError):  # then the old failure is told
+            with contextlib.suppress(OSError):  # then the old failure is reported
                 (plan.path(point) / rundir.RESULT).unlink()
 
 
 def submit_array(
     name: str, directory: Path, array: str, points: Sequence[Point], task: Sequence[str], asked: Asked
 ) -> str:
-    """Submits runs as an array, or prints its script; returns its number.
+    """Submits runs as an array, or prints its script; returns the number of the job.
 
     Args:
-        name: of the job.
-        directory: of the script, and of what the tasks print.
-        array: numbers of the tasks.
-        points: what they run: the largest of them says what a task needs.
-        task: words of `ddrl`, which the number of the task follows.
-        asked: by the user.
+        name: name of the job.
+        directory: where the script and the output of the tasks go.
+        array: numbers of the tasks, as sbatch's --array has them.
+        points: what the tasks run; each task asks for what the largest of them needs.
+        task: words of the `ddrl` command of a task, after which the number of the task follows.
+        asked: what the user asked for.
 
     Raises:
         UsageError: there is no sbatch, or it refuses.
@@ -125,20 +126,20 @@ def submit_array(
 
 
 def submit_report(name: str, directory: Path, array: str, command: Sequence[str], asked: Asked) -> str:
-    """Submits the job that reports when an array has ended, or prints its script; returns its number.
+    """Submits a job that reports when an array has ended, or prints its script; returns the number of the job.
 
     Args:
-        name: of the array.
-        directory: of the script, and of what the job prints.
-        array: its number.
-        command: words of `ddrl`.
-        asked: by the user.
+        name: name of the array.
+        directory: where the script and the output of the job go.
+        array: number of the array.
+        command: words of the `ddrl` command that reports.
+        asked: what the user asked for.
 
     Raises:
         UsageError: as `submit_array`.
     """
     site = sites.read(sites.find(asked.site))
-    words = [word for word in words_of(asked.options) if word not in HOLD]  # it waits for the array as it is
+    words = [word for word in words_of(asked.options) if word not in HOLD]  # it waits for the array anyway
     options = [f"--job-name={name}-report", "--nodes=1", "--ntasks=1", f"--time={REPORT_MINUTES}"]
     if not has_memory(words, site):
         options.append(f"--mem-per-cpu={CORE_MEGABYTES}M")
@@ -158,7 +159,7 @@ def _submit(
     asked: Asked,
     words: Sequence[str],
 ) -> str:
-    """The number of the job; of a dry run what stands for it in the text of another job."""
+    """Submits a job and returns its number; a dry run prints the script and returns what stands for a number."""
     directory = directory.absolute()
     text = script_of([*options, output_in(directory, output)], body, site, asked.command, words)
     if asked.dry_run:
@@ -171,14 +172,14 @@ def _submit(
 
 
 def cores_of(point: Point) -> int:
-    """Cores that a point has work for: its own number, or its label's, or one for each rank; Q-learning acts and learns
-    at once."""
+    """Cores that a point can use: its `cores`, else its label `cores`, else one for each rank, or two with a replay,
+    since Q-learning acts and learns at once."""
     at_once = 2 if point.config.has_replay else 1
     return point.cores or point.labels.get("cores") or at_once * point.config.ranks
 
 
 def core_megabytes(point: Point) -> int:
-    """Memory for each core: of its ranks, and a share of the replays."""
+    """Megabytes of memory that a point needs for each core: those of the ranks, and a share of the replays."""
     if not point.config.has_replay:
         return CORE_MEGABYTES
     replays = point.config.replay.replay_capacity * point.config.exchange.workers * TRANSITION_BYTES

@@ -1,9 +1,10 @@
-"""Repeats as numbers: mean, interquartile mean, ratio, parallel efficiency, time to a score. Pure functions.
+"""Statistics of repeats: mean, interquartile mean, ratio, parallel efficiency, time to a score. Pure functions.
 
-Intervals are 95% percentile bootstrap intervals (Efron 1979) of scipy.stats, seeded: equal values, equal intervals.
-They are expanded as Student's t is wider than the normal distribution (Hesterberg 2015, section 3.4): unexpanded ones
-of five values hold the true mean 85 times of 100 only. Fewer than five repeats have none: that of two is their minimum
-and maximum, and holds the true median half of the time. They are shown as they are.
+Intervals are 95% percentile bootstrap intervals (Efron 1979) of scipy.stats with a fixed seed, so that equal values
+have equal intervals. They are expanded by as much as Student's t is wider than the normal distribution (Hesterberg
+2015, section 3.4): without that, intervals of five values would contain the true mean only 85 times in 100. Fewer than
+five repeats have no interval, since that of two is their minimum and maximum, and contains the true median only half of
+the time. Their values are shown as they are.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ import numpy as np
 
 BOOTSTRAP_SAMPLES = 10_000
 CONFIDENCE = 0.95
-"""Of intervals, before they are expanded for few values."""
+"""Confidence level of intervals, before they are expanded for few values."""
 ENOUGH = 5
-"""Repeats from which there are intervals and verdicts."""
+"""Fewest repeats for which there are intervals and verdicts."""
 ENOUGH_OF_A_GAME = 3
-"""Repeats of each game from which several games together have intervals."""
+"""Fewest repeats of each game for which several games together have intervals."""
 
 Values = Sequence[float | None]
-"""One value of each repeat; None where it has none, which is left out."""
+"""One value for each repeat. None, for a repeat without a value, is left out."""
 
 
 class Interval(NamedTuple):
     """A mean over seeds with its confidence interval; low and high are None for fewer than ENOUGH seeds.
 
     Attributes:
-        values: of these few seeds, where there are several; nothing where they are not of single seeds, as in a ratio.
+        values: the value of each seed, if there are several but fewer than ENOUGH. Otherwise it is empty, also where
+            values are not those of single seeds, as in a ratio.
     """
 
     mean: float
@@ -41,22 +43,22 @@ class Interval(NamedTuple):
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Low and high, where there are seeds enough."""
+        """Low and high; None if there are too few seeds."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def map(self, function: Callable[[float], float]) -> Interval:
-        """The interval in another unit; a falling function lets the bounds change places."""
+        """The interval in another unit; a decreasing function swaps the bounds."""
         low, high = sorted(map(function, self.bounds)) if self.bounds else (None, None)
         return Interval(function(self.mean), low, high, self.count, tuple(map(function, self.values)))
 
 
 class TimeToScore(NamedTuple):
-    """When repeats reached a score. Those that did not are counted, never dropped.
+    """When repeats reached a score. Those that did not reach it are counted, never dropped.
 
     Attributes:
-        reached: seconds of those that did, in the order of the repeats, as other columns of a table have them.
-        missed: how many did not.
-        limit: seconds that these were given.
+        reached: seconds until the score, of the repeats that reached it, in the order of other columns of a table.
+        missed: number of repeats that did not reach it.
+        limit: seconds that those repeats were given.
     """
 
     reached: tuple[float, ...]
@@ -65,29 +67,31 @@ class TimeToScore(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """Repeats."""
+        """The number of repeats."""
         return len(self.reached) + self.missed
 
     @property
     def median(self) -> float | None:
-        """Of all repeats, those that did not reach it being later than all others; None where that is not reached."""
+        """Median over all repeats, in which those that missed the score are later than all others; None if the median
+        repeat missed it."""
         median = np.median((*self.reached, *[np.inf] * self.missed)) if self.count else np.inf
         return float(median) if np.isfinite(median) else None
 
     def least_median(self) -> float:
-        """Median with the limit for those that did not reach it: the true one is no less."""
+        """A lower bound of the median: repeats that missed the score count with the limit."""
         return float(np.median((*self.reached, *[self.limit] * self.missed)))
 
     def mean(self) -> Interval | None:
-        """Mean with its interval; None unless all repeats reached it, since it would flatter."""
+        """Mean with its interval; None unless all repeats reached the score, since the others' mean would flatter."""
         return bootstrap(self.reached) if not self.missed else None
 
     def least_mean(self) -> float:
-        """Mean with the limit for those that did not reach it: the true one is no less (restricted mean)."""
+        """A lower bound of the mean (restricted mean): repeats that missed the score count with the limit."""
         return (sum(self.reached) + self.missed * self.limit) / self.count
 
     def text(self) -> str:
-        """For a table: 12.3 min [11, 13.5]; 11; 13.5 min of few; 2 of 3 in 8.1 min, 1 not reached in 20 min."""
+        """A cell of a table, such as '12.3 min [11, 13.5]', '11; 13.5 min' if there are few repeats, or '2 of 3 in 8.1
+        min, 1 not reached in 20 min'."""
         limit = f"not reached in {self.limit / 60:.3g} min"
         if not self.reached:
             return limit
@@ -100,14 +104,14 @@ class TimeToScore(NamedTuple):
 
 
 def bootstrap(values: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
-    """Mean of the values that are there, with its interval; None of none."""
+    """Mean of the values that are not None, with its interval; None if there are none."""
     return _interval(np.mean, [values], samples)
 
 
 def interquartile_mean(values: Values, samples: int = 2000) -> Interval | None:
     """Mean of the middle half: a quarter, rounded down, is cut off at either end (Agarwal et al. 2021).
 
-    None of fewer than ENOUGH values, of which nothing would be cut off, or one at either end.
+    None for fewer than ENOUGH values, of which at most one would be cut off at either end.
     """
     from scipy.stats import trim_mean
 
@@ -117,10 +121,11 @@ def interquartile_mean(values: Values, samples: int = 2000) -> Interval | None:
 
 
 def stratified_interquartile_mean(scores: Sequence[Values], samples: int = 2000) -> Interval | None:
-    """Mean of the middle half of all values of several games; None of fewer than ENOUGH values.
+    """Mean of the middle half of all values of several games; None for fewer than ENOUGH values.
 
     Args:
-        scores: of the runs of each game. Resamples draw as many runs of each game as it has (Agarwal et al. 2021).
+        scores: for each game, those of its runs. A resample draws as many runs of each game as it has (stratified
+            bootstrap, Agarwal et al. 2021).
     """
     from scipy.stats import trim_mean
 
@@ -133,31 +138,31 @@ def share_above(scores: Sequence[Values], threshold: float, samples: int = 2000)
     """Share of all values of several games above a threshold: a point of a performance profile (Agarwal et al. 2021).
 
     Args:
-        scores: of the runs of each game.
+        scores: for each game, those of its runs.
     """
     return _stratified(lambda together, axis: np.mean(together > threshold, axis=axis), scores, samples)
 
 
 def _stratified(statistic: Callable[..., Any], scores: Sequence[Values], samples: int) -> Interval | None:
-    """A statistic of all values together, each game's resampled by themselves; see `_interval`."""
+    """A statistic of all values together, where the values of each game are resampled separately; see `_interval`."""
     return _interval(
         lambda *games, axis=0: statistic(np.concatenate(games, axis=axis), axis=axis), scores, samples, ENOUGH_OF_A_GAME
     )
 
 
 def bootstrap_ratio(above: Values, below: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
-    """Ratio of two means, each resampled by itself; None where either has no value, or the lower mean is 0."""
+    """Ratio of two means, which are resampled separately; None if either has no value, or all of `below` are 0."""
     if not any(value for value in below if value is not None):
         return None
     return _interval(lambda top, bottom, axis=0: top.mean(axis=axis) / bottom.mean(axis=axis), [above, below], samples)
 
 
 def bootstrap_paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
-    """Geometric mean of the ratios of pairs, of which whole pairs are resampled.
+    """Geometric mean of the ratios of pairs, with its interval, for which whole pairs are resampled.
 
     Args:
-        above: one value above 0 of each seed, at least one.
-        below: those of the same seeds, in the same order.
+        above: the numerators: for each of one or more seeds a value above 0.
+        below: the denominators, for the same seeds in the same order.
     """
     found = bootstrap(np.log(np.asarray(above, np.float64) / np.asarray(below, np.float64)).tolist())
     assert found is not None
@@ -167,7 +172,10 @@ def bootstrap_paired_ratio(above: Sequence[float], below: Sequence[float]) -> In
 def _interval(
     statistic: Callable[..., Any], samples: Sequence[Values], resamples: int, enough: int = ENOUGH
 ) -> Interval | None:
-    """A statistic of samples <float>[n] each; no bounds where one of them has fewer than `enough` values."""
+    """A statistic of one or more samples, each <float>[n], with its interval.
+
+    It has no bounds if a sample has fewer than `enough` values, and is None if a sample has none.
+    """
     from scipy import stats
 
     known = [np.array([value for value in sample if value is not None], np.float64) for sample in samples]
@@ -183,7 +191,12 @@ def _interval(
 
 
 def _expanded(values: int, samples: int) -> float:
-    """The level at which a percentile interval of so many values of all samples together is as wide as Student's t."""
+    """The confidence level at which a percentile interval is as wide as Student's t is at CONFIDENCE.
+
+    Args:
+        values: number of values in all samples together.
+        samples: number of samples.
+    """
     from scipy.stats import norm, t
 
     freedom = values - samples
@@ -192,9 +205,9 @@ def _expanded(values: int, samples: int) -> float:
 
 
 def difference(one: Interval, other: Interval) -> tuple[float, float] | None:
-    """95% interval of one mean minus an independent one, from theirs (Zou and Donner 2008, equation 3, "MOVER").
+    """95% interval of the difference of two independent means, computed from their intervals.
 
-    None where one of them has no bounds.
+    None if one of them has no bounds. Source: Zou and Donner 2008, equation 3 ("MOVER").
     """
     if one.bounds is None or other.bounds is None:
         return None

@@ -1,4 +1,4 @@
-"""A study as a declaration: its settings, the points that they make, and what its report says of finished ones."""
+"""The declaration of a study: its settings, the points that are made from them, and the report on finished points."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
 QUICK = {"preset": "smoke", "games": ("ddrl/Catch-v0",)}
-"""Settings of points that train with --quick, where a study says nothing else."""
+"""What --quick changes in the settings of studies that train, unless their `quick_changes` say otherwise."""
 
 Labels = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What the finished points say.
+    """The content of a study's report, made from its finished points.
 
     Attributes:
-        heading: of the figure.
-        caption: what its scores are, how many seeds, what the spread is.
-        columns: panels of the figure in a row.
+        heading: title of the figure.
+        caption: text below the figure: what the scores are, how many seeds there are, and what the spread is.
+        columns: number of panels in a row of the figure.
         notes: lines below the tables.
         finding: what was found, in one sentence.
     """
@@ -48,13 +48,16 @@ class Study:
 
     Attributes:
         about: one line for `ddrl study --help`.
-        defaults: its settings; their class explains the study and its options, and has axes(machine) -> the labels of
-            each point in order, JSON types, its `seed` among them; config(machine, labels without the seed) -> settings
-            of the point; report(finished points, at least one) -> Report.
-        point_name: of a point by its labels, {game} without its namespace; or a function of settings and labels.
-        quick_changes: of the defaults with --quick, beside QUICK.
-        cores: (settings, labels) -> cores that a point may use (None: all).
-        run: (point, its directory) -> nothing; leaves a result.json. Raises UsageError, RuntimeError or OSError.
+        defaults: the default settings. Their class explains the study and its options, and has three methods:
+            axes(machine) -> the labels of each point in order, JSON types, its `seed` among them;
+            config(machine, labels without the seed) -> the settings of the point;
+            report(finished points, at least one) -> Report.
+        point_name: a format string that makes a point's name from its labels, where {game} has no namespace; or a
+            function (settings, labels) -> name.
+        quick_changes: what --quick changes in the defaults, beside QUICK.
+        cores: (settings, labels) -> the number of cores that a point may use, 0 for all (None: all for every point).
+        run: (point, its directory) -> None; runs the point and leaves a result.json. Raises UsageError, RuntimeError
+            or OSError.
     """
 
     name: str
@@ -67,20 +70,20 @@ class Study:
 
     @property
     def quick(self) -> Any:
-        """Its settings with --quick."""
+        """The default settings with --quick."""
         small: dict[str, Any] = QUICK if isinstance(self.defaults, TrainingSettings) else {}
         return dataclasses.replace(self.defaults, quick=True, **small | dict(self.quick_changes))
 
     def report(self, settings: Any, outcomes: Sequence[Outcome]) -> Report:
-        """What finished points say, at least one."""
+        """The report on finished points, of which there must be at least one."""
         report: Report = settings.report(outcomes)
         return report
 
     def points(self, settings: Any, machine: Machine) -> list[Point]:
-        """All points.
+        """All points of the study with these settings.
 
         Raises:
-            UsageError: settings that cannot be.
+            UsageError: the settings contradict each other, or do not fit the machine.
         """
         return [self._point(settings, machine, labels) for labels in settings.axes(machine)]
 
@@ -93,11 +96,11 @@ class Study:
 
 
 def product(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Labels of all combinations; the last axis changes with every one."""
+    """Yields the labels of every combination of values; the last axis varies fastest."""
     for values in itertools.product(*axes.values()):
         yield dict(zip(axes, values))
 
 
 def doublings(most: int) -> tuple[int, ...]:
-    """1, 2, 4, ..., up to `most`; none where that is 0."""
+    """The powers of two 1, 2, 4, ... up to `most`; empty if that is 0."""
     return tuple(2**k for k in range(most.bit_length()))

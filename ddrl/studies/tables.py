@@ -1,4 +1,4 @@
-"""Tables that are read on a terminal and in Markdown alike."""
+"""Tables in Markdown that are also readable on a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Columns = Mapping[str, str | Callable[[Any], Any]]
 
 
 class Table(NamedTuple):
-    """Rows of text, numbers, intervals or None, which is shown as '-'."""
+    """A table whose cells are texts, numbers, intervals or None, which is shown as '-'."""
 
     title: str
     columns: Sequence[str]
@@ -25,7 +25,7 @@ class Table(NamedTuple):
 
     @property
     def right(self) -> list[bool]:
-        """Whether each column is one of numbers, which are set to the right."""
+        """For each column, whether all its cells are numbers, which are aligned right."""
         kinds = (int, float, Interval, type(None))
         return [all(isinstance(row[i], kinds) for row in self.rows) for i in range(len(self.columns))]
 
@@ -44,7 +44,7 @@ class Table(NamedTuple):
         return [[text(cell) for cell in row] for row in self.rows]
 
     def csv(self) -> str:
-        """The table as it was measured: all digits, nothing for None."""
+        """The table as CSV, with all digits of numbers, and an empty cell for None."""
         lines = io.StringIO()
         csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.rows])
         return lines.getvalue()
@@ -56,9 +56,9 @@ class Table(NamedTuple):
 
 
 def table(title: str, subjects: Iterable[Any], columns: Columns) -> Table:
-    """A row for each subject, a group of runs or whatever the functions of the columns take.
+    """A table with a row for each subject: a group of runs, or whatever else the functions of the columns take.
 
-    A column MIDDLE is left out where no subject has repeats enough for it.
+    A column whose heading begins with MIDDLE is left out if no subject has enough repeats for it.
     """
     rows = [[cell(subject) if callable(cell) else subject[cell] for cell in columns.values()] for subject in subjects]
     kept = [
@@ -79,7 +79,7 @@ def text(cell: Any) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits at least: 1,234 or 12.3 or 0.0123."""
+    """A number as it is shown, with three digits or more: 1,234 or 12.3 or 0.0123."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""A point that is a run of `ddrl train`, or one that is measured in another way."""
+"""Runs a point as a run of `ddrl train`, or as a measurement that trains nothing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SHORTEST_MINUTES = 0.05  # of a point that was interrupted just before its end
 
 
 def train_point(point: Point, path: Path) -> None:
-    """Trains in `path`, or goes on there.
+    """Trains with the settings of a point in `path`, or goes on there.
 
     Raises:
-        UsageError: what was asked for cannot be.
+        UsageError: the settings are refused.
         RuntimeError: the run failed.
     """
     from ddrl.launch import local as launch
@@ -36,7 +36,7 @@ def train_point(point: Point, path: Path) -> None:
 
 
 def measuring(measure: Callable[[Point], Mapping[str, Any]]) -> Callable[[Point, Path], None]:
-    """A way to run points that train nothing: what is measured goes into their result.json."""
+    """A function that runs points which train nothing: it writes what `measure` returns to their result.json."""
 
     def run(point: Point, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -47,8 +47,10 @@ def measuring(measure: Callable[[Point], Mapping[str, Any]]) -> Callable[[Point,
 
 
 def settings_in(config: TrainConfig, path: Path) -> tuple[TrainConfig, bool]:
-    """The settings of the run in `path`, and whether it goes on: then with the minutes that are left, and the final
-    evaluation of all."""
+    """The settings of the run in `path`, and whether it is a resume.
+
+    A resume has the minutes that are left, but as much time for its final evaluation as all minutes give.
+    """
     config = config.changed(run={"run_dir": str(path)})
     if not (path / rundir.CONFIG).exists():
         return config, False

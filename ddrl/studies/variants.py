@@ -73,7 +73,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         return {name.strip(): words.strip() for name, _, words in parts}
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Seed by seed, so that all variants have run whenever the study is stopped after one."""
+        """Yields the points seed by seed, so that a study that is stopped after a seed has runs of all variants."""
         for seed in self.seeds:
             for game in self.games:
                 for name in self.options:
@@ -130,8 +130,11 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             )  # fmt: skip
 
     def _compared(self, groups: Sequence[Group]) -> Iterator[str]:
-        """Each variant beside the first: by what it took to the target where all runs reached it, or by its final
-        score. Runs that end with the target have none that could be compared: of these it says how many reached it."""
+        """Yields clauses that compare each variant with the first.
+
+        They compare what the target took if all runs reached it, else final scores. Runs that end at the target have no
+        final scores to compare, so if some missed it, the clause says how many reached it.
+        """
         score, what, pairs = final(self.score_name), "final score", {}
         values: dict[str, Interval | None] = {group["variant"]: score(group) for group in groups}
         if self.target_score is not None:
@@ -151,7 +154,11 @@ class VariantsSettings(TargetSettings, ScoredSettings):
                     yield pairs[name]
 
     def _paired(self, taken: Mapping[str, Mapping[int, float]]) -> dict[str, str]:
-        """Variant -> what it took beside the first, of those that have the same seeds; see `_taken`."""
+        """Variant -> a clause that compares it seed by seed with the first, for variants with the same seeds as that.
+
+        Args:
+            taken: variant -> what its runs took; see `_taken`.
+        """
         first, what = next(iter(self.options)), self.verdict.replace("-", " ")
         base = taken.get(first, {})
         return {
@@ -161,7 +168,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         }
 
     def _taken(self, group: Group) -> dict[int, float]:
-        """Seed -> agent steps or minutes to the target, of the runs that reached it."""
+        """Seed -> agent steps or minutes to the target (see `verdict`), for the runs of a variant that reached it."""
         assert self.target_score is not None
         if self.verdict == "agent-steps":
             taken: Values = steps_until(group.runs, self.score_name, self.target_score)
@@ -172,7 +179,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
 
 
 def point_name(settings: VariantsSettings, labels: Labels) -> str:
-    """Its variant in letters that a directory may have."""
+    """The name of a point; other characters than letters, digits and _.+- in its variant become hyphens."""
     variant = re.sub(r"[^\w.+-]+", "-", labels["variant"])
     return f"{labels['game']}-{variant}-seed{labels['seed']}"
 

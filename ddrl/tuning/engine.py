@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TRIAL_PROGRAM = python_command("ddrl.tuning.trial")
 POLL_SECONDS = 0.5
-ATTEMPTS = 3  # by one call, at a trial whose process dies
+ATTEMPTS = 3  # of one call at a trial whose process dies
 SCORES = {"online": ONLINE, "evaluation": EVALUATION}
 
 
@@ -44,10 +44,10 @@ class Running:
     """A trial whose process runs.
 
     Args:
-        plan: of the search.
-        trial: of the Optuna study.
+        plan: plan of the search.
+        trial: trial of the Optuna study.
         config: settings of the trial.
-        cores: that its process may use (none: all).
+        cores: cores that its process may use (none: all).
     """
 
     def __init__(self, plan: Plan, trial: optuna.Trial, config: TrainConfig, cores: Sequence[int]) -> None:
@@ -106,9 +106,9 @@ class Engine:
     """Runs the trials that are left.
 
     Args:
-        plan: of the search.
-        at_once: trials that run at the same time.
-        most: trials that this call may run (None: all that are left).
+        plan: plan of the search.
+        at_once: number of trials that run at the same time.
+        most: number of trials that this call may run (None: all that are left).
     """
 
     def __init__(self, plan: Plan, at_once: int = 1, most: int | None = None) -> None:
@@ -176,7 +176,7 @@ class Engine:
         return False
 
     def _next(self) -> optuna.Trial | None:
-        """A trial to run, with its lock; None where there is none left.
+        """A trial to run, whose lock is held; None if there is none left.
 
         Other processes may be looking for one, too. Two must not both take the last trial, and none may take a trial
         that another has just got from Optuna and has not locked yet.
@@ -190,11 +190,11 @@ class Engine:
 
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if frozen.number not in self._locks and self._lock(frozen.number):
-                return Trial(self.study, frozen._trial_id)  # noqa: SLF001 - Optuna has no other door
+                return Trial(self.study, frozen._trial_id)  # noqa: SLF001 - Optuna has no public way
         return None
 
     def _asked(self) -> optuna.Trial | None:
-        """A new trial; None where there are as many as there should be."""
+        """A new trial, whose lock is held; None if there are as many as the search should have."""
         if len(self.study.get_trials(deepcopy=False)) >= self.plan.trials:
             return None
         trial = self.study.ask(self.distributions)
@@ -210,7 +210,7 @@ class Engine:
         return False
 
     def _end(self, each: Running) -> None:
-        """Tells Optuna what became of a trial, and says so."""
+        """Tells Optuna how a trial ended, and prints it."""
         state, number = state_of(each.path), each.trial.number
         took = f"after {duration(time.monotonic() - each.began)}"
         if state.status == "finished":
@@ -271,7 +271,7 @@ class Engine:
 
 @contextlib.contextmanager
 def _on(cores: Sequence[int]) -> Iterator[None]:
-    """Processes that are started inside use these cores (none: all those of this process)."""
+    """Context manager: processes that are started inside use these cores (none: all those of this process)."""
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -284,10 +284,10 @@ def _on(cores: Sequence[int]) -> Iterator[None]:
 
 
 def _shares(at_once: int) -> list[tuple[int, ...]]:
-    """Cores of each of the trials that run at once.
+    """The cores of each of the trials that run at once.
 
     Raises:
-        UsageError: there are not so many cores.
+        UsageError: there are fewer cores than trials.
     """
     cores = sorted(process_cores())
     if at_once > len(cores):

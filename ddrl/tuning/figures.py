@@ -14,8 +14,8 @@ from ddrl.studies.figures import COLOURS, MARKERS
 from ddrl.tuning.space import Dimension
 
 WIDTH = 5.0  # inches, so that it is read on a telephone, too
-AXIS_WIDTH = 1.4  # of an axis of parallel coordinates
-LEGEND_LETTERS = 58  # that fit below a figure
+AXIS_WIDTH = 1.4  # inches of an axis of parallel coordinates
+LEGEND_LETTERS = 58  # letters that fit in a row below a figure
 MAP = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
 DPI = 200
 
@@ -24,9 +24,9 @@ class Trial(NamedTuple):
     """A trial that has a score.
 
     Attributes:
-        values: name -> number of a range, or text of a choice.
-        score: at its end; of one that was stopped early the last that it had.
-        pruned: it was stopped early.
+        values: name of a setting -> its number, for a range, or its text, for a choice.
+        score: the score at its end, or the last one that it had if it was stopped early.
+        pruned: whether it was stopped early.
     """
 
     number: int
@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 
 
 def history(trials: Sequence[Trial], label: str) -> bytes:
-    """Score of each trial, and the best so far."""
+    """A PNG with the score of each trial, and the best so far."""
     figure, axis = _new(3.2)
     for pruned, marker, name in ((False, "o", "trial"), (True, "x", "stopped early, last score")):
         some = [trial for trial in trials if trial.pruned == pruned]
@@ -53,7 +53,7 @@ def history(trials: Sequence[Trial], label: str) -> bytes:
 
 
 def importances(parts: Mapping[str, float]) -> bytes:
-    """Bars, the longest at the top."""
+    """A PNG with a bar for the importance of each setting, the longest at the top."""
     figure, axis = _new(1.1 + 0.35 * len(parts))
     names = sorted(parts, key=lambda name: parts[name])
     axis.barh(names, [parts[name] for name in names], color=COLOURS[0], height=0.6)
@@ -65,7 +65,7 @@ def importances(parts: Mapping[str, float]) -> bytes:
 
 
 def slices(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> list[bytes]:
-    """A picture for each setting: the trials by its value and score; colours tell the values of the first choice."""
+    """A PNG for each setting: the trials by its value and score; colours show the value of the first choice."""
     by = next((dimension for dimension in space if dimension.kind == "choice"), None)
     groups = by.texts if by is not None and len(by.texts) <= len(COLOURS) else ("",)
     return [_slice(trials, dimension, label, by, groups) for dimension in space]
@@ -97,7 +97,7 @@ def _slice(
 
 
 def parallel(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> bytes:
-    """A line for each trial through its values on parallel axes, the last of which is its score."""
+    """A PNG with a line for each trial through its values on parallel axes, the last of which is its score."""
     import matplotlib
 
     figure, axis = _new(3.8, max(WIDTH, AXIS_WIDTH * (len(space) + 1)))
@@ -125,7 +125,7 @@ def _place(dimension: Dimension, value: Any) -> Any:
 
 
 def _height(dimension: Dimension, value: Any) -> float:
-    """From 0 at the low end of the axis to 1."""
+    """The height of a value on its axis, from 0 at the low end to 1 at the high end."""
     if dimension.kind == "choice":
         return dimension.texts.index(value) / max(1, len(dimension.texts) - 1)
     low, high = dimension.values()
@@ -158,14 +158,14 @@ def _text(value: Any) -> str:
 
 
 def _legend(figure: Any, axis: Any) -> None:
-    """In as many columns as there is room for."""
+    """Draws the legend in as many columns as there is room for."""
     handles, labels = axis.get_legend_handles_labels()
     columns = max(1, LEGEND_LETTERS // (max(map(len, labels)) + 8))
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), columns), frameon=False)
 
 
 def _new(height: float, width: float = WIDTH) -> tuple[Any, Any]:
-    """A figure and its axes; inches."""
+    """A new figure and its axes; height and width in inches."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -27,8 +27,8 @@ WHY = "why"  # attribute of a failed trial
 RANDOM_TRIALS = 8  # before the sampler begins to learn from them
 TRIALS_BEFORE_PRUNING = 4
 RUNGS = 20
-"""Parts of a trial's budget at whose ends its score is compared with that of others."""
-WARM_UP_RUNGS = 7  # a third: before that, who learns late looks hopeless
+"""Equal parts of a trial's budget. At the end of each, its score is compared with those of others."""
+WARM_UP_RUNGS = 7  # a third of the budget, within which a trial that learns late looks hopeless
 
 
 def optuna_module() -> Any:
@@ -46,10 +46,10 @@ def optuna_module() -> Any:
 
 
 def open_study(plan: Plan) -> optuna.Study:
-    """The study of this search, begun where there is none.
+    """The Optuna study of this search, which is begun if there is none.
 
     Raises:
-        UsageError: Optuna is not here, or the journal cannot be read or is of another study.
+        UsageError: Optuna is not installed, or the journal cannot be read or is that of another study.
     """
     optuna = optuna_module()
     from optuna.storages.journal import JournalFileBackend
@@ -75,7 +75,7 @@ def open_study(plan: Plan) -> optuna.Study:
 
 
 def distributions(space: Sequence[Dimension]) -> dict[str, Any]:
-    """The search space as Optuna has it."""
+    """The search space as Optuna's distributions, by name."""
     optuna = optuna_module()
     found: dict[str, Any] = {}
     for dimension in space:
@@ -90,12 +90,12 @@ def distributions(space: Sequence[Dimension]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def locked(plan: Plan, name: str, wait: bool = False) -> Iterator[bool]:
-    """Holds a lock of the search, such as that of a trial; says whether it could be had.
+    """Context manager that takes a lock of the search, such as that of a trial; yields whether it could be taken.
 
-    Where the file system has no locks, only a name that nobody has taken yet can be had.
+    On a file system without locks, only a lock whose name has never been taken can be.
 
     Args:
-        wait: until whoever holds it lets it go.
+        wait: wait until the process that holds the lock releases it.
 
     Raises:
         UsageError: that takes longer than WAIT_SECONDS.
@@ -111,7 +111,7 @@ def locked(plan: Plan, name: str, wait: bool = False) -> Iterator[bool]:
 
 
 def _had(descriptor: int, path: Path, is_new: bool, seconds: float) -> bool:
-    """Whether the lock of a file could be had, within so many seconds (0: at once)."""
+    """Takes the lock of a file within so many seconds (0: at once); returns whether it could be taken."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -131,8 +131,10 @@ def _had(descriptor: int, path: Path, is_new: bool, seconds: float) -> bool:
 
 
 def _sampler(seed: int) -> Any:
-    """Optuna's tree-structured Parzen estimator, whose draws of a trial depend on its number and on the trials before
-    it, in whichever process: else each process would begin with the same draws, and one that goes on with the first.
+    """Optuna's tree-structured Parzen estimator, seeded for each trial by its number.
+
+    So the draws of a trial depend on its number and on the trials before it, not on the process. Otherwise every
+    process would begin with the same draws, and one that continues a search would repeat the first.
     """
     from optuna.samplers import BaseSampler, TPESampler
 

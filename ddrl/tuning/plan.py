@@ -1,4 +1,4 @@
-"""DIR/tune.json: what is tuned, and how; whoever runs a trial or reports reads it."""
+"""The plan of a search: what is tuned, and how. It is in DIR/tune.json, for all that run a trial or report."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Plan:
     """A search that has been begun.
 
     Attributes:
-        name: of the study in the journal, unlike any other.
+        name: unique name of the Optuna study in the journal.
         algorithm, preset: of `ddrl train`.
         train: options of `ddrl train` that were typed.
         base: settings as `ddrl train` would have them.
-        texts: of --space.
-        score: "online" or "evaluation", what is to be high.
-        trials: in all.
-        prune: whether hopeless ones are stopped early.
-        command: that began it.
+        texts: the expressions of --space.
+        score: "online" or "evaluation", the score to maximize.
+        trials: number of all trials.
+        prune: whether hopeless trials are stopped early.
+        command: the command that began the search.
     """
 
     directory: Path
@@ -47,12 +47,12 @@ class Plan:
 
     @property
     def space(self) -> tuple[Dimension, ...]:
-        """What is searched."""
+        """The settings that are searched."""
         return read_space(self.texts, list(options_of(TrainConfig, self.base)))
 
     @property
     def of_trials(self) -> TrainConfig:
-        """Settings of every trial, but for those that are searched: it reports often enough to be compared."""
+        """Settings of every trial, except for those that are searched. A trial reports often enough to be compared."""
         run = self.base.run
         seconds = run.log_every_seconds
         if run.minutes:
@@ -66,10 +66,10 @@ class Plan:
 
 
 def load(directory: Path) -> Plan | None:
-    """The plan in a directory, or None where none was begun.
+    """The plan in a directory, or None if no search was begun there.
 
     Raises:
-        UsageError: it is damaged, or of another version of ddrl.
+        UsageError: the plan is damaged, or is that of another version of ddrl.
     """
     path = directory / FILE
     if not path.exists():
@@ -85,7 +85,7 @@ def load(directory: Path) -> Plan | None:
 
 
 def write(plan: Plan) -> None:
-    """Writes it whole.
+    """Makes the directory of a search with its plan.
 
     Raises:
         UsageError: the directory cannot be written.

@@ -13,18 +13,18 @@ NAMES = {"online": ("train", ONLINE), "evaluation": ("evaluation", EVALUATION)}
 
 
 def part_done(record: Mapping[str, Any], run: RunConfig) -> float:
-    """The part of a trial's budget that is used up, of the budget that ends it first."""
+    """The share of a trial's budget that is used up; of several budgets, that of the one that is used up most."""
     budgets = (("agent_steps", run.agent_steps), ("update", run.max_updates), ("wall_seconds", 60.0 * run.minutes))
     return max((record.get(name, 0) / limit for name, limit in budgets if limit), default=0.0)
 
 
 def scores_at_rungs(records: Sequence[Mapping[str, Any]], run: RunConfig, score: str, rungs: int) -> dict[int, float]:
-    """Rung, from 1 -> score when that part of the budget was used up: the newest of that time.
+    """Rung, from 1 -> the newest score when that part of the budget was used up.
 
     Args:
-        records: oldest first.
+        records: records of the trial, oldest first.
         score: online or evaluation.
-        rungs: in the whole budget.
+        rungs: number of rungs in the whole budget.
     """
     kind, name = NAMES[score]
     found: dict[int, float] = {}

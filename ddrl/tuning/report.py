@@ -1,4 +1,4 @@
-"""What a search has found so far: report.html, the best settings as best.yaml, and every trial in trials.csv."""
+"""The report on a search so far: report.html, the best settings as best.yaml, and every trial in trials.csv."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def collect(plan: Plan) -> None:
 
 
 def scored(trials: Sequence[optuna.trial.FrozenTrial]) -> list[Trial]:
-    """Those that have ended with a score, or were stopped early, by their numbers."""
+    """The trials that have a score and have ended or were stopped early, in the order of their numbers."""
     states = optuna_module().trial.TrialState
     found = []
     for trial in trials:
@@ -82,7 +82,7 @@ def scored(trials: Sequence[optuna.trial.FrozenTrial]) -> list[Trial]:
 
 
 def importance_of(study: optuna.Study, plan: Plan) -> dict[str, float]:
-    """Setting -> part of the importance of all (PED-ANOVA: Watanabe et al. 2023); nothing where trials do not tell.
+    """Setting -> share of the total importance (PED-ANOVA: Watanabe et al. 2023); empty if it cannot be computed.
 
     Trials that were stopped early do not count.
     """
@@ -156,7 +156,7 @@ def _counts(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> str:
 
 
 def _careful(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
-    """The best of many trials was lucky, too."""
+    """A warning that the best of many trials was also lucky."""
     scores = [trial.score for trial in trials if not trial.pruned]
     middle = f"The median of the trials that were not stopped early is {number(statistics.median(scores))}. "
     return (
@@ -197,7 +197,7 @@ def _every_trial(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> Tabl
 
 
 def _figure(caption: str, *pictures: tuple[bytes, str]) -> dict[str, Any]:
-    """A figure of pictures, each with words for it."""
+    """A figure of one or more pictures, each a PNG with a description."""
     return {"pictures": [{"png": png, "description": words} for png, words in pictures], "caption": f"{caption}."}
 
 

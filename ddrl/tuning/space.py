@@ -1,4 +1,4 @@
-"""What is searched: NAME=log(LOW,HIGH), NAME=uniform(LOW,HIGH) or NAME=choice(A,B,...) for settings of `ddrl train`."""
+"""The search space: NAME=log(LOW,HIGH), NAME=uniform(LOW,HIGH) or NAME=choice(A,B,...) for settings of `ddrl train`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Dimension(NamedTuple):
     """A setting that is searched.
 
     Attributes:
-        kind: log: any number of a range, each order of magnitude alike; uniform: any number; choice: one of some.
+        kind: log: any number of a range, uniform in its logarithm; uniform: any number of a range; choice: one of some.
         texts: the ends of the range, or the choices, as they were typed.
     """
 
@@ -30,12 +30,12 @@ class Dimension(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the setting on the command line."""
+        """Name of the setting on the command line."""
         return self.option.name
 
     @property
     def whole(self) -> bool:
-        """Whether its numbers are whole ones."""
+        """Whether the numbers of its range are whole."""
         return self.values() == tuple(map(int, self.values())) and type(self.values()[0]) is int
 
     def values(self) -> tuple[Any, ...]:
@@ -43,7 +43,7 @@ class Dimension(NamedTuple):
         return tuple(_value(self.option, text) for text in self.texts)
 
     def value(self, suggested: Any) -> Any:
-        """The value of the setting that was suggested: a number of the range, or the text of a choice."""
+        """The value of the setting for what Optuna suggested: a number of the range, or the text of a choice."""
         return _value(self.option, suggested) if self.kind == "choice" else suggested
 
 
@@ -51,10 +51,10 @@ def read_space(texts: Sequence[str], options: Sequence[Option]) -> tuple[Dimensi
     """The dimensions of these expressions.
 
     Args:
-        options: of the algorithm.
+        options: options of the algorithm.
 
     Raises:
-        UsageError: an expression that is none, of a setting that there is not, or with values that it cannot have.
+        UsageError: an expression cannot be read, names an unknown setting, or has values that its setting cannot have.
     """
     space = tuple(_dimension(text, options) for text in texts)
     names = [dimension.name for dimension in space]
@@ -64,10 +64,10 @@ def read_space(texts: Sequence[str], options: Sequence[Option]) -> tuple[Dimensi
 
 
 def settings_of(base: TrainConfig, space: Sequence[Dimension], suggested: Mapping[str, Any]) -> TrainConfig:
-    """The settings of a trial.
+    """The settings of a trial, from those of all trials and from what Optuna suggested.
 
     Raises:
-        UsageError: they do not go together.
+        UsageError: the settings contradict each other.
     """
     groups: dict[str, dict[str, Any]] = {}
     for dimension in space:
@@ -77,10 +77,12 @@ def settings_of(base: TrainConfig, space: Sequence[Dimension], suggested: Mappin
 
 
 def check(base: TrainConfig, space: Sequence[Dimension]) -> None:
-    """Tries each end and each choice beside one value of all others, so that a mistake shows before the first trial.
+    """Tries each end of a range and each choice, so that a mistake shows before the first trial.
+
+    Each is tried beside the first values of all other dimensions and, if these refuse it, beside their last ones.
 
     Raises:
-        UsageError: none of the others' values goes with one of them.
+        UsageError: a value is refused beside both.
     """
     usual = {dimension.name: _ends(dimension)[0] for dimension in space}
     last = {dimension.name: _ends(dimension)[-1] for dimension in space}

@@ -1,6 +1,6 @@
-"""One trial as a process: `python -m ddrl.tuning.trial`, which reads its settings and its directory from its input.
+"""Runs one trial as a process: `python -m ddrl.tuning.trial` reads its settings and its directory from its input.
 
-It ends with its input, as its run then has nobody who would read its score.
+It ends when its input ends, since then there is no process left that would read its score.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ddrl.studies.training import train_point
 
 
 def order(config: TrainConfig, path: Path) -> bytes:
-    """What such a process reads."""
+    """The line that the process of a trial reads."""
     return json.dumps({"path": str(path), "config": rundir.config_to_dict(config)}).encode() + b"\n"
 
 
 def main() -> int:
-    """Trains in the directory, or goes on there; why it failed is in its result.json."""
+    """Trains in the directory, or goes on there; if the trial fails, result.json there says why."""
     asked: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     path = Path(asked["path"])
     try:
-        here = machine.describe()  # now, as its processes begin with the source that is there now
+        here = machine.describe()  # before the run: its processes load the source as it is now
         train_point(Point(path.name, rundir.config_from_dict(asked["config"]), {}), path)
         if state_of(path).status == "finished":
             rundir.write_json(path / MACHINE, here)

@@ -43,8 +43,8 @@ MUTANTS = (
     Mutant(
         "last-update-that-is-refused-holds-up-a-stop",
         "ddrl/roles/chief.py",
-        "self.coordinator.request(Flag.STOP)  # with the step under way",
-        "pass  # with the step under way",
+        "self.coordinator.request(Flag.STOP)  # with the step under way, even if that is refused",
+        "pass  # with the step under way, even if that is refused",
         ("tests/roles/test_chief.py::test_a_request_to_stop_does_not_wait_for_a_last_update_that_is_refused",),
         "A run whose last update is refused again and again ends ten seconds late.",
     ),

@@ -1,4 +1,4 @@
-"""Ape-X with actors that sleep instead of acting, and with a learner that only draws: real roles, no TensorFlow."""
+"""Ape-X with actors that sleep instead of acting and a learner that only draws batches: real roles, no TensorFlow."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from ddrl.placement.resources import this_machine
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import Discrete
 
-FORMAT = dataclasses.replace(KINDS["shard-images"].format, action_space=Discrete(4))  # Breakout's
+FORMAT = dataclasses.replace(KINDS["shard-images"].format, action_space=Discrete(4))  # Breakout's actions
 FRAME_SKIP = 4
-SEGMENTS = 64  # recorded ones, which actors send again and again under other numbers
-BEHIND = 8  # segments that an actor makes up for after a pause; a real one's pipe holds more
+SEGMENTS = 64  # recorded segments, which actors send again and again under other numbers
+BEHIND = 8  # segments that an actor makes up for after a pause; the pipe of a real one holds more
 REPORT_SECONDS = 1.0  # between two reports of each rank
 
 
@@ -47,11 +47,17 @@ def config_of(
     preset: str = "default",
     seconds: float = 0.0,
 ) -> TrainConfig:
-    """Named settings of `ddrl train apex-dqn` with these sizes, and no evaluator.
+    """The settings of `ddrl train apex-dqn` with a preset, these sizes, and no evaluator.
 
     Args:
-        batch_size: 0: that of the preset.
-        seconds: budget of a learner that trains (0: none).
+        actors: number of actors.
+        shards: number of replay shards.
+        simulators: simulators of each actor.
+        capacity: transitions in all shards.
+        minimum: transitions with which learning begins.
+        batch_size: transitions in a batch (0: the preset's).
+        preset: name of the preset.
+        seconds: time budget of the run (0: none).
     """
     base = algorithms.preset(preset, "breakout", this_machine(), "apex-dqn")
     return base.changed(
@@ -65,27 +71,30 @@ def config_of(
 
 
 def write_segments(path: Path) -> None:
-    """Segments of real frames as the wire has them, in an npz."""
+    """Writes encoded segments of real frames, as actors send them, into an npz file."""
     frames, chance = recorded_frames(), np.random.default_rng(0)
     segments = (recorded_segment(FORMAT, frames, simulator, chance) for simulator in range(SEGMENTS))
     np.savez(path, *(np.frombuffer(FORMAT.encode(segment), np.uint8) for segment in segments))
 
 
 def read_segments(path: Path) -> list[bytes]:
-    """What `write_segments` wrote."""
+    """Reads the encoded segments that `write_segments` wrote."""
     with np.load(path) as segments:
         return [segment.tobytes() for segment in segments.values()]
 
 
 class EmulatedChild:
-    """An actor's process that only sleeps: see `ddrl.apex.actor.ActingProcess`.
+    """Stands in for the acting process of an actor (`ddrl.apex.actor.ActingProcess`): it sleeps instead of acting.
 
-    It waits for parameters first, and asks for newer ones as often as a real one does.
+    It first waits for parameters, and asks for newer ones as often as a real one does.
 
     Args:
-        step_seconds: of one step of all simulators together.
-        segments: bytes to send.
-        feed_seconds: after its first parameters it sends for so long.
+        config: the run's settings.
+        actor: the actor's index.
+        run_id: the run ID to put into the segments.
+        step_seconds: time of one step of all simulators together.
+        segments: the encoded segments to send.
+        feed_seconds: how long it sends segments, from its first parameters on.
     """
 
     def __init__(
@@ -98,7 +107,7 @@ class EmulatedChild:
         feed_seconds: float = math.inf,
     ):
         self._simulators, self._actor, self._run_id, self._segments = config.rows, actor, run_id, segments
-        self._seconds = step_seconds * FORMAT.length / self._simulators  # of a segment, as simulators send in turn
+        self._seconds = step_seconds * FORMAT.length / self._simulators  # per segment, as simulators send in turn
         refresh = config.apex.refresh_every_frames / (FRAME_SKIP * FORMAT.length) * self._simulators
         self._refresh_segments = max(1, round(refresh))
         self._metrics, self._next_report = RankMetrics("actor", actor), 0.0
@@ -107,7 +116,7 @@ class EmulatedChild:
         self._feed_seconds, self._end = feed_seconds, math.inf
 
     def send(self, kind: Frame, number: int, data: object = b"") -> None:
-        """Takes parameters; with the first ones it begins. It makes segments at its own pace, whatever is taken."""
+        """Takes parameters, the first of which start it; ignores TAKEN, as it makes segments at its own pace."""
         if kind == Frame.TAKEN:
             return
         if self._version < 0:
@@ -116,7 +125,7 @@ class EmulatedChild:
         self._version, self._asked, self._asked_at = number, False, self._count
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Does nothing, as nothing waits to be sent."""
 
     def receive(self) -> Received | None:
         now = time.monotonic()
@@ -137,7 +146,7 @@ class EmulatedChild:
         return []
 
     def end(self) -> None:
-        """Nothing to end."""
+        """Does nothing, as there is no process to end."""
 
     def _segment(self, now: float) -> bytes:
         late = now - self._next - BEHIND * self._seconds
@@ -153,7 +162,7 @@ class EmulatedChild:
 
 
 class PacedBatches:
-    """What the sampler needs of a schedule: batches that wait, and those that were used."""
+    """Stands in for the schedule that a sampler feeds: holds the drawn batches that wait, and the used ones."""
 
     def __init__(self, chance: np.random.Generator):
         self._chance, self._batches, self._used = chance, deque[Drawn](), list[Learned]()
@@ -170,24 +179,27 @@ class PacedBatches:
         return used
 
     def learn(self) -> None:
-        """Gives one batch back with random priorities."""
+        """Marks one waiting batch as used, with random new priorities."""
         drawn = self._batches.popleft()
         self._used.append(Learned(drawn, self._chance.random(len(drawn.batch.key), np.float32)))
 
 
 class EmulatedLearner:
-    """Draws batches at a rate, publishes parameters, and collects what actors and shards report in a stretch of time,
-    which begins some time after all actors act. Then it ends the job.
+    """A learner that only draws batches at a given rate, publishes parameters, and collects reports of other ranks.
+
+    It measures for `seconds`, from `warm_up` seconds after all actors have begun to act, and then ends the job.
 
     Args:
-        parameters: float32 values of a version.
-        batches_per_s: drawn, at most.
-        warm_up: seconds.
-        seconds: measured.
+        context: the job.
+        transport: carries its messages.
+        parameters: number of float32 parameters.
+        batches_per_s: the most batches to draw per second.
+        warm_up: seconds from the first reports of all actors to the measurement.
+        seconds: length of the measurement.
 
     Attributes:
-        reports: of the stretch, by role.
-        events: what actors and shards complained of.
+        reports: the reports that lie wholly in the measurement, by role.
+        events: texts of the events and failures that actors and shards reported.
     """
 
     def __init__(
@@ -246,11 +258,11 @@ class EmulatedLearner:
             self._heard.add(report["index"])
         if len(self._heard) == len(self.context.layout.actors) and self._begin == float("inf"):
             self._begin = now + self._warm_up
-        if self._begin + report["interval_seconds"] <= now:  # all of it lies in the stretch
+        if self._begin + report["interval_seconds"] <= now:  # all of its interval is in the measurement
             self.reports[report["role"]].append(report)
 
     def summary(self) -> dict[str, float]:
-        """Rates of all actors and shards together. Busy shares are those of the shard with most to do."""
+        """The rates of all actors and shards together; the busy shares are the largest of any shard."""
         actors, shards = (_by_index(self.reports[role]) for role in ("actor", "replay_shard"))
         busy = [
             (

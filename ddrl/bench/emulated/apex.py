@@ -1,4 +1,4 @@
-"""`ddrl bench actors` and learner: an Ape-X whose actors sleep, with a learner that draws alone, or the real one."""
+"""`ddrl bench actors` and `learner`: Ape-X with sleeping actors; the learner only draws batches, or is the real one."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ class ApexArguments(BenchmarkArguments):
 
 
 def _job(arguments: ApexArguments, config: TrainConfig, seconds: float, **options: Any) -> dict[str, Any]:
-    """What rank 0 of an Ape-X with emulated actors measured.
+    """Runs an Ape-X job with emulated actors, and returns what its rank 0 measured.
 
     Args:
-        seconds: that the job may take once its ranks have started.
-        options: of the rank.
+        arguments: the benchmark's options.
+        config: the run's settings.
+        seconds: the longest that the job may take once its ranks have started.
+        options: further options of the ranks.
 
     Raises:
-        UsageError: no MPI here, too little memory, or a shard refused what was sent.
+        UsageError: MPI is missing, there is too little memory, or a shard refused what was sent.
     """
     ranks = 1 + config.apex.actors + config.apex.replay_shards
     with tempfile.TemporaryDirectory(prefix="ddrl-") as directory:
@@ -93,10 +95,10 @@ class ActorsArguments(ApexArguments):
 
 
 def measure_actors(arguments: ActorsArguments) -> dict[str, Any]:
-    """Each rate by number of actors.
+    """Measures each rate by number of actors.
 
     Raises:
-        UsageError: no MPI here, too little memory, or a shard refused what was sent.
+        UsageError: MPI is missing, there is too little memory, or a shard refused what was sent.
     """
     measured = {number: _actor_rates(arguments, number) for number in arguments.actors}
     shares = ("shard_busy", "shard_cores", "waiting")
@@ -182,10 +184,10 @@ class LearnerArguments(ApexArguments):
 
 
 def measure_learner(arguments: LearnerArguments) -> dict[str, Any]:
-    """Rates and their ratios.
+    """Measures the learner's rates, alone and in the job, and their ratios.
 
     Raises:
-        UsageError: no MPI here, too little memory, or too little time.
+        UsageError: MPI is missing, or there is too little memory or time.
     """
     config = config_of(
         actors=arguments.actors,

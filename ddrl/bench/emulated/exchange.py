@@ -1,4 +1,4 @@
-"""`ddrl bench exchange`, scaling and stragglers: real servers and a real exchange, between workers that sleep."""
+"""`ddrl bench exchange`, `scaling` and `stragglers`: a real exchange and real servers, with workers that only sleep."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExchangeArguments(BenchmarkArguments):
 # exchange -------------------------------------------------------------------------------------------------------------
 
 BARE = {"": "bare_fresh", "_spinning": "bare_fresh_spinning", "_constant": "bare_constant"}
-"""Suffix of what is told -> blocks of the bare loops."""
+"""Suffix of a value's name in the result -> name of the bare MPI loop in the measurement."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StepArguments(ExchangeArguments):
 
 
 def measure_exchange(arguments: StepArguments) -> dict[str, Any]:
-    """All blocks of all rounds, as medians in milliseconds and medians of ratios within a round."""
+    """Measures all rounds; returns medians of milliseconds per step, and medians of the ratios within each round."""
     ranks = arguments.workers + arguments.parameter_servers
     blocks = run_ranks(ranks, RANK, {"kind": "exchange", **arguments.settings()}, TIMEOUT_SECONDS)
     medians = {name: 1000 * statistics.median(block) for name, block in blocks.items()}
@@ -106,11 +106,14 @@ FEWEST_STEPS = 5
 def _blocks(
     arguments: ExchangeArguments, workers: int, blocks: list[tuple[float, int]], timeout_seconds: float, **quorum: float
 ) -> list[dict[str, Any]]:
-    """What blocks came to.
+    """Runs blocks of steps in one job, and returns the measurements of each block (see `rank.blocks`).
 
     Args:
-        blocks: (seconds of a gradient, steps) of each.
-        quorum: what closes a step, as in the settings of an exchange.
+        arguments: the benchmark's options.
+        workers: number of workers.
+        blocks: (seconds that a gradient takes, steps) of each block.
+        timeout_seconds: the longest that the job may take.
+        quorum: settings of the exchange that say when a step closes.
     """
     uneven = {"spread": 0.0, "slow_workers": 0, "slow_factor": 1.0} | arguments.settings()
     exchange = {"workers": workers, "parameter_servers": arguments.parameter_servers, **quorum}
@@ -141,7 +144,7 @@ class ScalingArguments(ExchangeArguments):
 
 
 def measure_scaling(arguments: ScalingArguments) -> dict[str, Any]:
-    """For each time of a gradient: updates/s and efficiency, by number of workers."""
+    """Measures updates/s and efficiency by number of workers, for each time that a gradient takes."""
     rates = {workers: _updates_per_s(arguments, workers) for workers in arguments.workers}
     values: dict[str, Any] = {}
     for index, step_ms in enumerate(arguments.step_ms):
@@ -153,7 +156,7 @@ def measure_scaling(arguments: ScalingArguments) -> dict[str, Any]:
 
 
 def _updates_per_s(arguments: ScalingArguments, workers: int) -> list[float]:
-    """For each time of a gradient."""
+    """Updates/s with a number of workers, for each time that a gradient takes."""
     each = [step_ms / 1000 for step_ms in arguments.step_ms]
     blocks = [(seconds, max(FEWEST_STEPS, round(arguments.seconds / seconds))) for seconds in each]
     gradients = sum(seconds * steps for seconds, steps in blocks)
@@ -200,7 +203,10 @@ class StragglerArguments(ExchangeArguments):
             checks.refuse(self, "slow_workers", f"at most {self.workers - 1} of the {self.workers} workers")
 
     def policies(self) -> dict[str, dict[str, float]]:
-        """Name -> settings of the exchange: all, all but the slow ones, three quarters, and a deadline."""
+        """The policies that close a step, by name, as settings of the exchange.
+
+        They wait for all workers, for all but the slow ones, for three quarters of them, or until a deadline.
+        """
         workers, deadline_ms = self.workers, self.step_ms / 2
         fast, most = max(1, workers - max(1, self.slow_workers)), max(1, round(0.75 * workers))
         return {
@@ -212,7 +218,7 @@ class StragglerArguments(ExchangeArguments):
 
 
 def measure_stragglers(arguments: StragglerArguments) -> dict[str, Any]:
-    """Policy -> updates/s, gradients/s, share dropped."""
+    """Measures updates/s, gradients/s and the share of dropped gradients of each policy."""
     values = {}
     blocks = [(arguments.step_ms / 1000, arguments.steps)]
     for name, quorum in arguments.policies().items():

@@ -1,4 +1,4 @@
-"""The real learner of Ape-X in a benchmark: first alone on one batch, then fed by replay shards. With TensorFlow."""
+"""Measures the real learner of Ape-X, with TensorFlow: first alone on one batch, then fed by replay shards."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ from ddrl.types import Replayed, Snapshot
 def run_learner(
     context: JobContext, transport: Transport, assignment: Assignment, alone: float, warm_up: float
 ) -> dict[str, Any]:
-    """Runs a whole job as its learner, chief and server, which ends by its budget.
+    """Measures the learner alone, then takes part in a job as learner, chief and server until its budget is used up.
 
     Args:
-        assignment: with the cores to use.
+        context: the job.
+        transport: carries the messages.
+        assignment: this rank's role and the cores to use.
         alone: seconds of the measurement before the job begins.
         warm_up: seconds after the first update that do not count.
     """
@@ -50,7 +52,7 @@ def run_learner(
 
 
 def stand_alone(role: WorkerRole, parameters: np.ndarray, seconds: float) -> dict[str, float]:
-    """Gradients/s of one batch that is there already, with its targets and with targets from before."""
+    """Measures gradients/s on one fixed batch: with its targets computed each time, and with fixed targets."""
     schedule: Any = role.schedule
     learner = role.trainer.learner
     snapshot = Snapshot(0, 0, as_device_vector(parameters))
@@ -65,7 +67,7 @@ def stand_alone(role: WorkerRole, parameters: np.ndarray, seconds: float) -> dic
     _, batch = schedule.next_batch(lambda: snapshot)
     rates = _rates([update, lambda: learner.gradient(snapshot.parameters, batch)], seconds)
     schedule.put(drawn)
-    schedule.next_batch(lambda: None)  # gives the last one back
+    schedule.next_batch(lambda: None)  # returns the batch before it
     schedule.used()
     schedule.target = None
     return dict(zip(("updates_per_s_alone", "gradients_per_s_alone"), rates))
@@ -84,7 +86,7 @@ def _batch(size: int) -> Drawn:
 
 
 def _rates(calls: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """Calls/s of each, in turns, by their median time; the first three do not count."""
+    """Calls/s of each function, called in turns, from the median time of a call; the first three do not count."""
     times: list[list[float]] = []
     end = time.perf_counter() + seconds
     while len(times) < 6 or time.perf_counter() < end:
@@ -99,7 +101,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def _rates_of_job(records: list[dict[str, Any]], warm_up: float) -> dict[str, Any]:
-    """What the job's lines say between the warm-up and the end of feeding, and of the time after that."""
+    """The rates in the job's records: from the warm-up until actors stop sending, and after that."""
     trained = [record for record in records if record["kind"] == "train" and record["update"] > 0][:-1]
     later = [record for record in trained if record["wall_seconds"] >= trained[0]["wall_seconds"] + warm_up]
     fed_until = max((i for i, record in enumerate(later) if record.get("inserts_per_s")), default=0)

@@ -1,6 +1,6 @@
 """`python -m ddrl.bench.emulated.rank JSON`: one rank of a job of emulated workers or actors, under mpirun.
 
-Rank 0 prints what was measured. No TensorFlow, but with the real learner of an Ape-X.
+Rank 0 prints what was measured. It loads no TensorFlow, unless it runs the real learner of Ape-X.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from ddrl.placement.world import settled_world
 from ddrl.rundir import config_from_dict
 
 WARM_UP_STEPS = 10
-TAG = 99  # of the bare loop
-SPINNING_SHARE = 10  # ranks that spin on too few cores are so slow that a tenth of the steps must do
+TAG = 99  # MPI tag of the bare loop's messages
+SPINNING_SHARE = 10  # a spinning block has one step in so many: ranks that spin on too few cores are very slow
 
 Options = dict[str, Any]
 
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 class Compute:
-    """The time of each gradient: `seconds`, times `slow_factor` on slow workers, spread log-normally."""
+    """Draws the time that each gradient takes: log-normal around `seconds`, times `slow_factor` on slow workers."""
 
     def __init__(self, rank: int, spread: float, slow_factor: float) -> None:
         self.seconds = 0.0
@@ -66,7 +66,7 @@ class Compute:
 
 
 def blocks(comm: MPI.Comm, options: Options) -> list[dict[str, Any]]:
-    """For each compute time, how long a block of steps took, and how many gradients were computed and averaged."""
+    """Runs a block of steps for each compute time; returns its duration, and the gradients computed and averaged."""
     rank, exchange = comm.Get_rank(), ExchangeConfig(**options["exchange"])
     workers = exchange.workers
     slow = workers - options["slow_workers"] <= rank < workers
@@ -94,7 +94,7 @@ def _averaged(job: EmulatedJob) -> int:
 
 
 def _computed(comm: MPI.Comm, job: EmulatedJob) -> int:
-    """Gradients that all workers computed so far."""
+    """The number of gradients that all workers have computed so far."""
     ours, total = np.array([job.worker.computed if job.worker else 0], np.int64), np.zeros(1, np.int64)
     comm.Allreduce(ours, total)
     return int(total[0])
@@ -104,13 +104,13 @@ def _computed(comm: MPI.Comm, job: EmulatedJob) -> int:
 
 
 def exchange(comm: MPI.Comm, options: Options) -> dict[str, list[float]]:
-    """Seconds per step of every block of all rounds.
+    """Measures seconds per step of each kind of exchange, in every round.
 
-    Ranks 0..W-1 are workers (0 the chief too), then P servers. Rounds of blocks follow one another, so that the
-    machine's mood is the same for all: our exchange with servers, our all-reduce among the workers, and bare loops of
-    the bytes of the former. The bytes of a real exchange are new in every step, so the bare loop writes them anew
-    ("fresh"); "constant" sends the same ones again, which stay in the caches of both sides. "spinning" waits in
-    blocking MPI calls, the others with our waiter.
+    Ranks 0..W-1 are workers (0 is also the chief), followed by P servers. Every round has a block of steps of each
+    kind, so that drifts of the machine's speed affect all kinds alike: our exchange with servers, our all-reduce among
+    the workers, and bare MPI loops that send as many bytes as the former. The bytes of a real exchange are new in every
+    step, so the bare loop writes them anew ("fresh"); "constant" sends the same bytes again, which stay in the caches
+    of both sides. "spinning" waits in blocking MPI calls, the others with our waiter.
     """
     rank, workers, parameters = comm.Get_rank(), options["workers"], options["parameters"]
     transport = MpiTransport(comm, workers)
@@ -145,12 +145,15 @@ def exchange(comm: MPI.Comm, options: Options) -> dict[str, list[float]]:
 def bare_loop(
     comm: MPI.Comm, layout: JobLayout, parameters: int, steps: int, waiter: Waiter | None, fresh: bool
 ) -> None:
-    """Every worker sends its slices, every server answers each worker with as many bytes; nothing is computed.
+    """Sends the bytes of a synchronous exchange without computing: slices to servers, and as many bytes back.
 
     Args:
-        parameters: float32 values, which the slices and headers of the real exchange are made of.
-        waiter: None: blocking calls.
-        fresh: the bytes are written anew in every step.
+        comm: the communicator of all ranks.
+        layout: which ranks are workers and servers.
+        parameters: number of float32 parameters; slices and headers are as large as in the real exchange.
+        steps: number of steps.
+        waiter: waits for messages; None: blocking MPI calls do.
+        fresh: whether the bytes are written anew in every step.
     """
     rank, header = comm.Get_rank(), HeaderFormat(len(layout.workers)).nbytes
     sizes = [header + 4 * (b - a) for a, b in shard_ranges(parameters, len(layout.servers))]
@@ -184,7 +187,10 @@ def _wait(requests: list[MPI.Request], waiter: Waiter | None) -> None:
 
 
 def apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
-    """What the learner measured, emulated or real, or why the job failed."""
+    """Runs this rank's role in an Ape-X job; the rank of the learner, emulated or real, returns its measurements.
+
+    On an error, it prints a result that says why the job failed.
+    """
     try:
         return _apex(comm, options)
     except BaseException as error:
@@ -207,7 +213,7 @@ def _apex(comm: MPI.Comm, options: Options) -> dict[str, Any] | None:
     if ours.role == "actor":
         segments, seconds = read_segments(Path(options["segments"])), options["step_ms"] / 1000.0
         feed = options.get("feed_seconds", math.inf)
-        # It looks every 15 milliseconds: an actor has a core of its own in reality, and here 64 of them share a few.
+        # Looks for messages only every 15 ms: real actors have a core each, while here 64 of them share a few cores.
         patient = Waiter(yield_seconds=0.0, shortest_sleep=0.015, longest_sleep=0.015, idle_sleep=0.015)
         child = lambda run_id, agent_steps: EmulatedChild(config, ours.index, run_id, seconds, segments, feed)  # noqa: E731
         run_roles([ActorRole(context, transport, ours.index, child)], transport, patient)

@@ -1,7 +1,7 @@
 """`python -m ddrl.bench.emulated.tensorflow_grpc JSON`: the same synchronous step over TensorFlow's own gRPC runtime.
 
-The design of `SyncReplicasOptimizer`, by hand: each server holds a flat shard with Adam; a worker pushes its slice
-into a conditional accumulator there, the chief takes the average once all workers are in, applies Adam on the
+It follows the design of `SyncReplicasOptimizer`: each server holds a flat shard with Adam; a worker pushes its slice
+into a conditional accumulator there, the chief takes the average once all workers' slices are in, applies Adam on the
 server, and hands out one token per worker; a worker that has its token reads the shards.
 
 TensorFlow's server listens on every interface, without authentication, for as long as the benchmark runs (one
@@ -23,13 +23,17 @@ START_SECONDS = 120.0
 
 
 def cluster_of(ports: list[int], servers: int) -> dict[str, list[str]]:
-    """Addresses by job: the first ports are the servers'."""
+    """The addresses of the jobs "ps" and "worker"; the first ports are those of the servers."""
     addresses = [f"127.0.0.1:{port}" for port in ports]
     return {"ps": addresses[:servers], "worker": addresses[servers:]}
 
 
 def build(tf: Any, options: dict[str, Any], worker: int) -> tuple[Any, Any, Any]:
-    """The graph of one worker: (push and wait for a token and read, the chief's step, initialisation)."""
+    """Builds the graph of one worker; returns the worker's step, the chief's step, and the initialisation.
+
+    The worker's step is a tuple: a placeholder for its step number, an operation that pushes, waits for a token and
+    reads, and the token.
+    """
     v1 = tf.compat.v1
     workers, servers, parameters = options["workers"], options["servers"], options["parameters"]
     sizes = [parameters // servers + (s < parameters % servers) for s in range(servers)]
@@ -62,7 +66,7 @@ def build(tf: Any, options: dict[str, Any], worker: int) -> tuple[Any, Any, Any]
 
 
 def run_process(cluster: dict[str, list[str]], job: str, index: int, options: dict[str, Any], result: Any) -> None:
-    """One server or worker; worker 0 is the chief and reports the milliseconds per step."""
+    """Runs one server or worker; worker 0 is the chief and reports the milliseconds per step."""
     import threading
 
     import tensorflow as tf

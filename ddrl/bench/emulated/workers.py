@@ -1,6 +1,6 @@
 """Ranks that exchange without computing: workers that sleep, a chief that only closes steps, real servers or replicas.
 
-No TensorFlow, so that many of them fit on a small machine.
+They do not load TensorFlow, so that many of them fit on a small machine.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from ddrl.types import Snapshot
 
 
 class EmulatedWorker:
-    """Exchanges a constant gradient some time after it has received parameters.
+    """A worker that submits a constant gradient some time after it has received parameters.
 
     Args:
-        compute_seconds: gives the time that the next gradient takes.
+        transport: carries its messages.
+        worker: the worker's number.
+        layout: which ranks are servers.
+        parameters: number of float32 parameters.
+        compute_seconds: returns the time that the next gradient takes.
 
     Attributes:
-        limit: step to which it runs.
-        computed: gradients so far, whether they came in time or not.
+        limit: the step up to which it runs.
+        computed: number of gradients so far, including those that came too late.
     """
 
     limit = 0
@@ -76,10 +80,10 @@ class EmulatedWorker:
             return
         self.ready_at = None
         self.computed += 1
-        assert self._at is not None  # as it has begun
+        assert self._at is not None  # `begin` has set it
         messages = self.client.submit(self._gradient, self._at.step, self._at.version, 1, True)
         self.transport.send(messages)
-        if not messages:  # too late: its step is closed, and newer parameters are here
+        if not messages:  # the gradient is too late: its step is closed, and newer parameters are here
             self.begin()
 
     def due(self) -> bool:
@@ -87,7 +91,7 @@ class EmulatedWorker:
 
 
 class EmulatedChief:
-    """The coordinator alone: no metrics, no checkpoints."""
+    """A chief that is only the coordinator, without metrics and checkpoints."""
 
     limit = 0
 
@@ -134,13 +138,15 @@ class BenchServer(ServerRole):
 
 
 class EmulatedJob:
-    """This rank's roles in a job of emulated workers, run for so many steps at a time.
+    """This rank's roles in a job of emulated workers, which runs some number of steps at a time.
 
     Args:
-        rank: of this process; workers come first (0 is the chief too), then the servers.
-        exchange: workers, and servers or the all-reduce.
-        compute_seconds: of this rank's gradients, if it is a worker.
-        ranks_per_core: on this host.
+        transport: carries the messages.
+        rank: the rank of this process; workers come first (0 is also the chief), then the servers.
+        exchange: the settings: how many workers, and servers or the all-reduce.
+        parameters: number of float32 parameters.
+        compute_seconds: returns the time that this rank's next gradient takes, if it is a worker.
+        ranks_per_core: number of ranks per core on this host.
     """
 
     def __init__(
@@ -176,7 +182,7 @@ class EmulatedJob:
             self._roles.append(BenchServer(context, transport, rank, parameters))
 
     def run(self, steps: int) -> None:
-        """So many synchronous steps more; all ranks call it together."""
+        """Runs `steps` further synchronous steps; all ranks must call it together."""
         for role in self._roles:
             role.limit += steps
             if isinstance(role, EmulatedWorker) and role.client.snapshot is not None:
@@ -185,6 +191,6 @@ class EmulatedJob:
         self.transport.flush(1.0)
 
     def _sleep(self, seconds: float) -> None:
-        """As long as that, but not beyond the end of the gradient, which wakes a real worker."""
+        """Sleeps for `seconds`, but not beyond the end of the gradient, which would wake a real worker."""
         end = self.worker.ready_at if self.worker else None
         time.sleep(seconds if end is None else max(0.0, min(seconds, end - time.monotonic())))

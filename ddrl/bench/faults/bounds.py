@@ -1,6 +1,6 @@
-"""What must become of a run after a fault, and within which time: docs/failures.md as numbers.
+"""What must become of a run after a fault, and within which time: docs/failures.md in numbers.
 
-The seconds are those that the product gives itself, for a machine with other load; an idle one takes a tenth.
+The seconds are the time limits in ddrl's own code, made for a busy machine; an idle one takes a tenth of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ddrl.roles.checkpoint_saver import GATHER_SECONDS
 from ddrl.roles.chief import LAST_COMMIT_SECONDS
 from ddrl.roles.main import ABORT_SECONDS
 
-BEGIN_SECONDS = 180.0  # to load TensorFlow and train: 5 s on an idle machine, and minutes where many others load it
-CURVE_SECONDS = 30.0  # the launcher's last work
-SETTLE_SECONDS = 0.7  # a death is seen after 0.2 s; updates that come later than this were made without the dead
-SLOW_SECONDS = 10.0  # for what takes no time by itself
-HOLD_SECONDS = STALL_SECONDS + ANSWER_SECONDS + 2.0  # a stopped process stays so, to be found by whoever looks for it
-FULL_SECONDS = 4.0  # a disk stays full
+BEGIN_SECONDS = 180.0  # to load TensorFlow and begin to train: 5 s on an idle machine, minutes on a very busy one
+CURVE_SECONDS = 30.0  # for the launcher to draw the learning curve, its last work
+SETTLE_SECONDS = 0.7  # a death is seen after 0.2 s; updates later than this were made without the dead process
+SLOW_SECONDS = 10.0  # for what takes no time on an idle machine
+HOLD_SECONDS = STALL_SECONDS + ANSWER_SECONDS + 2.0  # a process stays stopped so long that the others notice
+FULL_SECONDS = 4.0  # how long the disk stays full
 
 STALLED = STALL_SECONDS + LOOK_SECONDS + 2 * ANSWER_SECONDS + ABORT_SECONDS + KILL_SECONDS
 ASKED = STOP_SECONDS + KILL_SECONDS + CURVE_SECONDS
@@ -36,16 +36,16 @@ FAILED, WELL = (1,), (0,)
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What must become of a run.
+    """What must become of a run after a fault.
 
     Attributes:
-        becomes: whether it ends or goes on.
-        seconds: within which that must be seen.
-        statuses: with which `ddrl train` may end; negative: the signal that ended it.
+        becomes: whether the run ends or goes on.
+        seconds: the time within which that must be seen.
+        statuses: exit statuses with which `ddrl train` may end; negative: the signal that ended it.
         why: where the seconds come from.
-        again: it goes on by starting all ranks again.
-        saves: it ends with a checkpoint, so that no interval is lost.
-        held: the victim stays silent for HOLD_SECONDS; the seconds count from its end.
+        again: the run goes on by starting all ranks again.
+        saves: the run saves a checkpoint before it ends, so that no updates since the last one are lost.
+        held: the victim stays stopped for HOLD_SECONDS; `seconds` count from the end of that time.
     """
 
     becomes: Becomes
@@ -80,7 +80,7 @@ BEGINS_ALONE = Bound("ends", BEGIN_SECONDS + ALONE, (-9,), "that the launcher is
 
 
 def bound(draw: Draw) -> Bound:
-    """What must become of the run to which this happens."""
+    """What must become of a run to which this fault happens."""
     system = SYSTEMS[draw.system]
     if draw.starting:
         return _starting(draw.kind)
@@ -112,13 +112,13 @@ def _killed(system: System, role: str) -> Bound:
         return STARTS_AGAIN
     if role == "evaluator":
         return GOES_ON
-    # The last of its role may be among the victims of a run that has survived others.
+    # A run that has survived earlier faults may lose the last rank of this role, and then starts again.
     return dataclasses.replace(STARTS_AGAIN, becomes="either", again=False)
 
 
 def _stopped(system: System, draw: Draw) -> Bound:
     if system.single:
-        return _silent(draw)  # and nobody else is there
+        return _silent(draw)  # no other process waits for it
     if draw.victim in ("chief", "server") or (draw.victim == "worker" and system.waits_for_workers):
         return STALLS
     silent = _silent(draw)
@@ -128,7 +128,7 @@ def _stopped(system: System, draw: Draw) -> Bound:
 
 
 def _silent(draw: Draw) -> Bound:
-    """Of a process whose silence the others bear."""
+    """The bound for a stopped process whose silence does not end the run."""
     if draw.wakes:
         seconds = SILENT_SECONDS + GOES_ON.seconds
         return dataclasses.replace(GOES_ON, seconds=seconds, held=True, why="the others do without it until it wakes")

@@ -61,7 +61,7 @@ class FaultsArguments(BenchmarkArguments):
                 raise UsageError(f"--{name}: name at least one of {', '.join(known)}")
 
     def draw(self, index: int) -> Draw:
-        """The draw of a fault. Raises UsageError where none of the kinds can happen."""
+        """The fault with this index. Raises UsageError if none of the kinds can happen to any of the systems."""
         try:
             return draw(self.seed, index, self.systems, self.kinds)
         except ValueError as error:
@@ -70,14 +70,14 @@ class FaultsArguments(BenchmarkArguments):
 
 
 def measure(arguments: FaultsArguments) -> dict[str, Any]:
-    """Breaks and looks; the figures by kind, and the bad outcomes.
+    """Breaks runs and checks them; returns the figures by kind of fault, and the bad outcomes.
 
     Raises:
         UsageError: the directory cannot be used, or has outcomes of other draws.
     """
     where = Path(arguments.directory or tempfile.mkdtemp(prefix="ddrl-faults-"))
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupted)  # the run that is alive is ended
+        signal.signal(number, _interrupted)  # so that the living run is ended, too
     try:
         where.mkdir(parents=True, exist_ok=True)
         _check_ours(where)
@@ -96,7 +96,7 @@ def _interrupted(number: int, frame: object) -> None:
 
 
 def _check_ours(directory: Path) -> None:
-    """Runs of this command are beside its log, and may be removed."""
+    """Raises UsageError if the directory has runs but no log: only runs beside the log are ours and may be removed."""
     if not (directory / LOG).exists() and (
         others := [path for path in directory.iterdir() if RUN_NAME.fullmatch(path.name)]
     ):
@@ -107,10 +107,10 @@ def _check_ours(directory: Path) -> None:
 
 @contextlib.contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Keeps other calls out of a directory.
+    """Locks a directory, so that no other call uses it at the same time.
 
     Raises:
-        UsageError: another one uses it.
+        UsageError: another call uses it.
     """
     with (directory / LOG).open("a") as file:
         try:
@@ -123,14 +123,16 @@ def held(directory: Path) -> Iterator[None]:
 
 
 def names() -> str:
-    """All systems and kinds, with what they are."""
+    """A text that lists and explains all systems and kinds of faults."""
     systems = {name: f"ddrl train {' '.join(system.arguments)}" for name, system in SYSTEMS.items()}
     lines = lambda entries: [f"  {name:<16} {what}" for name, what in entries.items()]  # noqa: E731
     return "\n".join(["systems:", *lines(systems), "", "kinds:", *lines(KINDS)])
 
 
 def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
-    """All outcomes, those that the directory has already included, or that of the only one.
+    """Makes the faults; returns all outcomes, including those that the directory already has.
+
+    With `--only`, it makes and returns only that fault.
 
     Raises:
         UsageError: the directory has outcomes of other draws.
@@ -159,7 +161,7 @@ def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
     """The outcomes that an earlier call wrote.
 
     Raises:
-        UsageError: they are those of other draws.
+        UsageError: they are outcomes of other draws.
     """
     done = [Outcome(**record) for record in rundir.JsonLines(log).read()][: arguments.faults]
     for index, outcome in enumerate(done):
@@ -173,7 +175,7 @@ def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
 
 
 def _sweep(directory: Path, kept: set[str]) -> None:
-    """Removes the runs of an earlier call that was cut off."""
+    """Removes the runs that an interrupted earlier call left behind; those in `kept` stay."""
     for path in directory.iterdir():
         match = RUN_NAME.fullmatch(path.name)
         if match and match[1] not in kept:

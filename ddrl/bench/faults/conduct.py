@@ -1,4 +1,4 @@
-"""From a draw to its outcome: a run is brought to the moment, broken, watched, searched and resumed."""
+"""Makes a drawn fault happen: brings a run to the moment, breaks and watches it, and checks what it leaves behind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ddrl.bench.faults.outcome import NEITHER, Outcome, judge
 from ddrl.bench.faults.processes import Process, send
 from ddrl.bench.faults.runs import GONE_SECONDS, Run
 
-FIND_SECONDS = 30.0  # for a process to begin that is to be a victim
-SAVE_SECONDS = 30.0  # for the next checkpoint to be begun
+FIND_SECONDS = 30.0  # for a possible victim to start
+SAVE_SECONDS = 30.0  # for the next checkpoint to begin
 
 
 class Unready(Exception):
@@ -24,7 +24,7 @@ class Unready(Exception):
 
 
 class Conductor:
-    """Keeps a run alive over the faults that it survives, and each directory in which something was bad."""
+    """Makes faults one after another in the same run while it survives them; keeps the directories of bad outcomes."""
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -44,7 +44,7 @@ class Conductor:
         return self._alive
 
     def fault(self, draw: Draw, last: bool) -> Outcome:
-        """Everything about one fault; `last`: its run is ended and searched after it."""
+        """Makes one fault happen and returns its outcome; if it is the run's `last`, also ends and checks the run."""
         began, limit = time.monotonic(), bound(draw)
         outcome = Outcome(draw.index, draw.system, draw.kind, draw.victim, draw.starting)
         try:
@@ -65,7 +65,7 @@ class Conductor:
         return outcome
 
     def _prepare(self, draw: Draw) -> None:
-        """A run that trains, or has begun to, and in which there is a victim."""
+        """Brings the run to the moment of the fault: it trains or starts, and there is a victim."""
         if self._alive is None:
             self._alive = Run(SYSTEMS[draw.system], self._directory, _free(self._directory, f"run-{draw.index:05d}"))
             self._begin()
@@ -92,10 +92,10 @@ class Conductor:
             raise Unready(f"before the fault: {'; '.join(trouble)}")
 
     def _end(self, again: bool = True) -> list[str]:
-        """Ends the run as a user would; what was wrong with that.
+        """Ends the run as a user would; returns what went wrong.
 
-        Where files are left, the run is begun and ended once more: a rank that died while the others went on leaves its
-        part of a file until the next start.
+        If files are left, the run is started and ended once more: a rank that died while the others went on leaves a
+        partly written file until the next start.
         """
         run = self._run
         run.ask_to_end()
@@ -114,7 +114,7 @@ class Conductor:
         return wrong + ([f"files left when it had ended: {', '.join(files)}"] if files else [])
 
     def _drop(self) -> None:
-        """Deletes what is kept of the run."""
+        """Deletes all files of the run."""
         for path in self._run.kept:
             remove(path)
         self._alive = None
@@ -129,18 +129,18 @@ def remove(path: Path) -> None:
 
 
 def _free(directory: Path, name: str) -> str:
-    """The name, or where a run of that name is kept, the next one."""
+    """The name, with a number appended if the directory already has a run of that name."""
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(each for each in names if not (directory / each).exists())
 
 
 def victims(run: Run, draw: Draw) -> list[Process]:
-    """Whom a draw may break now."""
+    """The living processes to which the fault may happen now."""
     return run.children(draw.victim) if draw.kind.startswith("child") else run.victims(draw.victim)
 
 
 class Fault:
-    """One fault that happens to a run which is at its moment."""
+    """One fault in a run that has been brought to its moment."""
 
     def __init__(self, run: Run, draw: Draw, limit: Bound, outcome: Outcome):
         self._run, self._draw, self._limit, self._outcome = run, draw, limit, outcome
@@ -148,7 +148,7 @@ class Fault:
         self._since, self._update = len(run.lines), records.update(run.lines)
 
     def happen(self) -> None:
-        """Breaks the run, and fills the outcome."""
+        """Breaks the run, watches what becomes of it, and fills in the outcome."""
         run, outcome = self._run, self._outcome
         at = self._break()
         self._watch(at)
@@ -167,7 +167,7 @@ class Fault:
             outcome.files_left = run.files_left()
 
     def _break(self) -> float:
-        """Does it; when that was, by the monotonic clock."""
+        """Breaks the run; returns the time, by the monotonic clock, from which the bound counts."""
         run, draw = self._run, self._draw
         possible = victims(run, draw)
         if draw.kind.startswith("disk"):
@@ -186,7 +186,7 @@ class Fault:
         return self._hold(victim) if self._limit.held else at
 
     def _hold(self, victim: Process) -> float:
-        """Keeps a process silent for a while; then wakes it, or asks the run to end."""
+        """Keeps the process stopped for a while, then wakes it or asks the run to end; returns the time of that."""
         run = self._run
         run.wait(lambda: False, SETTLE_SECONDS)
         before = len(run.lines)

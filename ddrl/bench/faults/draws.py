@@ -1,4 +1,4 @@
-"""The runs that are broken, and what happens to whom in them, and when: fault I of a seed is the same draw always."""
+"""Draws the faults: which run is broken, how, and when. Fault I of a seed is always the same draw."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ COMMON = (
     "--minutes", "30", "--no-video", "--log-every-seconds", "0.3", "--checkpoint-every-updates", str(INTERVAL_UPDATES),
     "--stall-seconds", f"{STALL_SECONDS:g}", "--start-seconds", f"{START_SECONDS:g}", "--max-restarts", "20",
 )  # fmt: skip
-"""Settings of all runs. The budget of minutes is far beyond what a run lives here: it ends one that was left behind."""
+"""Settings of all runs. Runs live far shorter here than their budget of minutes; it ends one that was left behind."""
 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """A run under `ddrl train`.
+    """A configuration of `ddrl train` whose runs are broken.
 
     Attributes:
-        name: on the command line.
-        arguments: of `ddrl train`.
-        roles: of its ranks; "worker" is one that is not the chief.
-        children: what its ranks start: "actor", "simulator" or nothing.
+        name: its name on the command line.
+        arguments: the arguments of `ddrl train`.
+        roles: the roles of its ranks; "worker" is a worker that is not the chief.
+        children: the kind of child processes that its ranks start: "actor", "simulator", or "" for none.
         waits_for_workers: whether every step needs all workers, so that a silent one ends the job.
-        replays: roles that write files of a replay.
-        turns_with: a system whose place among the draws it takes every other time; no other draw changes.
+        replays: the roles that write replay files.
+        turns_with: a system whose place among the draws it takes every other time, so that no other draw changes.
     """
 
     name: str
@@ -95,11 +95,11 @@ SYSTEMS = {system.name: system for system in _ALL}
 
 # faults ---------------------------------------------------------------------------------------------------------------
 
-BLOCK = 5  # faults that follow each other in one system: what survives them is broken again
-STARTING_SHARE = 0.12  # of the faults that can, happen while the ranks begin
-LONGEST_SECONDS = 1.5  # after the run was seen to train
-LONGEST_START_SECONDS = 6.0  # after the launcher was started
-WAKES_SHARE = 0.7  # of the processes that are stopped; the others still are when the run is asked to end
+BLOCK = 5  # consecutive faults of one system: a run that survives one of them is broken again
+STARTING_SHARE = 0.12  # share of the faults in STARTING that happen while the ranks start
+LONGEST_SECONDS = 1.5  # longest delay of a fault after the run was seen to train
+LONGEST_START_SECONDS = 6.0  # longest delay of a fault after the launcher was started
+WAKES_SHARE = 0.7  # share of the stopped processes that are woken; the others stay stopped until the run ends
 
 KINDS = {
     "rank-kill": "SIGKILL of a rank",
@@ -117,27 +117,27 @@ KINDS = {
     "disk-full": "no more room in files for some seconds",
     "disk-stays-full": "the same, until the run has ended",
 }
-"""Kind -> what it is. A disk that is full is a limit of the sizes of files (RLIMIT_FSIZE of all Python processes of the
-run), which needs no privileges."""
+"""Kind of fault -> its explanation. A full disk is emulated by a limit of file sizes (RLIMIT_FSIZE of all Python
+processes of the run), which needs no privileges."""
 SHARES = {"disk-stays-full": 0.3}
-"""Of kinds that are drawn less often than the others: this one takes 40 s."""
+"""Weights of the kinds that are drawn less often than the others (1.0): this one takes 40 s."""
 STARTING = ("rank-kill", "rank-term", "mpirun-kill", "mpirun-term", "launcher-kill", "launcher-term", "launcher-int")
-"""Kinds that may happen while the ranks begin."""
+"""Kinds that may happen while the ranks start."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """One fault.
+    """One fault as it was drawn.
 
     Attributes:
-        index: of the fault.
-        system: name of the run.
-        kind: of KINDS.
-        victim: role of a rank, "actor" or "simulator" of a child, or "mpirun", "launcher", "all".
+        index: the number of the fault.
+        system: the name of the system.
+        kind: one of KINDS.
+        victim: the role of a rank; "actor" or "simulator" for a child process; or "mpirun", "launcher", "all".
         which: picks one of several victims, in [0, 1).
-        starting: while the ranks begin; else while they train.
-        delay: seconds after the run has begun, or trains.
-        wakes: a process that is stopped is woken again before the run ends.
+        starting: whether it happens while the ranks start; else while they train.
+        delay: seconds after the launcher was started, or after the run was seen to train.
+        wakes: whether a stopped process is woken before the run ends.
     """
 
     index: int
@@ -151,7 +151,7 @@ class Draw:
 
 
 def victims(system: System, kind: str) -> tuple[str, ...]:
-    """Whom a fault may happen to; nobody where the system has none of those."""
+    """The possible victims of a kind of fault, as in `Draw.victim`; empty if it cannot happen to this system."""
     what = kind.partition("-")[0]
     if what == "rank":
         return system.roles
@@ -165,13 +165,18 @@ def victims(system: System, kind: str) -> tuple[str, ...]:
 
 
 def draw(seed: int, index: int, systems: Sequence[str], kinds: Sequence[str]) -> Draw:
-    """Fault `index`: all systems come in turn, in an order that is drawn anew each time; two of them may share a place.
+    """Draws fault `index` of a seed.
+
+    All systems take turns, in an order that is drawn anew for each round; two of them may share a place.
 
     Args:
-        systems, kinds: to draw from; systems to which none of the kinds can happen are left out.
+        seed: seed of the draws.
+        index: number of the fault.
+        systems: names of the systems to draw from; those to which none of the kinds can happen are left out.
+        kinds: kinds of faults to draw from.
 
     Raises:
-        ValueError: nothing is left.
+        ValueError: no system is left.
     """
     possible = [name for name in systems if any(victims(SYSTEMS[name], kind) for kind in kinds)]
     if not possible:

@@ -1,4 +1,4 @@
-"""What came of a fault, whether that is as it must be, and what a table says of many."""
+"""The outcome of a fault, whether it is as it must be, and a table of many outcomes."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ class Outcome:
     """One fault and what came of it.
 
     Attributes:
-        index, system, kind, victim, starting: of its draw.
-        became: "ended", "went on", or "neither" within its bound.
-        seconds: until that was seen, from the fault (from the request to end, where a process stays silent).
-        status: with which `ddrl train` ended, or None.
-        processes_left: that the run left behind.
+        index, system, kind, victim, starting: those of its draw.
+        became: "ended", "went on", or "neither" of them within its bound.
+        seconds: time until that was seen, from the fault; if a process was held stopped, from the moment when it was
+            woken or the run was asked to end.
+        status: exit status of `ddrl train`, or None if it did not end.
+        processes_left: number of processes that the run left behind.
         files_left: names of files that it left behind.
-        unsound: checkpoints that cannot be resumed from.
-        resumed: whether the run, once it had ended, trained again; None: it went on by itself.
-        updates_lost: at that resume, or where all ranks started again by themselves.
+        unsound: for each checkpoint that cannot be resumed from, why.
+        resumed: whether the run, once it had ended, trained again when resumed; None: it went on by itself.
+        updates_lost: updates lost at that resume, or when all ranks started again by themselves.
         lag: updates by which checkpoints and lines of the metrics came late; these may be lost in addition.
-        caught: where a process was killed while it saved: a part of a file was there.
+        caught: whether a process that was killed while it saved left a partly written file.
         trouble: what else was wrong.
-        directory: of the run, where it was kept.
-        whole_seconds: that the fault took altogether.
+        directory: the run directory, if it was kept; else empty.
+        whole_seconds: the time that the fault took altogether.
+        bad: all that is wrong, as `judge` returned it; empty for a good outcome.
     """
 
     index: int
@@ -61,7 +63,7 @@ class Outcome:
 
 
 def judge(outcome: Outcome, bound: Bound) -> list[str]:
-    """What is wrong with an outcome: one short text each."""
+    """Lists what is wrong with an outcome, one short text for each point."""
     wrong = list(outcome.trouble)
     if outcome.became == NEITHER and not wrong:
         wrong.append(f"neither ended nor went on within {bound.seconds:.0f} s")
@@ -87,7 +89,12 @@ def judge(outcome: Outcome, bound: Bound) -> list[str]:
 
 
 def summary(outcomes: Sequence[Outcome], bounds: Sequence[float]) -> dict[str, Any]:
-    """The figures of the table, by kind and for all, and the bad ones."""
+    """The figures of the table, by kind and for all faults, and the bad outcomes.
+
+    Args:
+        outcomes: the outcomes of all faults.
+        bounds: the bound in seconds of each.
+    """
     pairs = list(zip(outcomes, bounds, strict=True))
     kinds = list(dict.fromkeys(outcome.kind for outcome in outcomes))
     rows = {kind: _row([pair for pair in pairs if pair[0].kind == kind]) for kind in sorted(kinds)}

@@ -1,6 +1,6 @@
-"""The processes of a run, found by a mark in their environment, and what is done to them.
+"""Finds the processes of a run by a mark in their environment, and breaks them.
 
-Signals, kills in the middle of a save, and limits of the sizes of files.
+They are sent signals, killed in the middle of a save, or limited in the sizes of their files.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ RANK, MPIRUN, OTHER = "rank", "mpirun", "other"
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP, "int": signal.SIGINT}
 IN_CREATE = 0x100  # <sys/inotify.h>
 EVENT = struct.Struct("iIII")
-WRITE_SECONDS = 0.01  # a checkpoint of these runs is written in about so long
+WRITE_SECONDS = 0.01  # about the time to write a checkpoint of these runs
 
 
 class Process(NamedTuple):
     """A living process.
 
     Attributes:
-        pid: its number.
-        what: "rank", "mpirun", a kind of child, or "other".
-        rank: of a rank; 0 where there is one process.
-        session: directory of Open MPI's files that it was told of.
+        pid: its process ID.
+        what: "rank", "mpirun", a kind of child ("actor" or "simulator"), or "other".
+        rank: the number of a rank, 0 in a run without mpirun; -1 for other processes.
+        session: the directory of Open MPI's files that its environment names; empty if it names none.
     """
 
     pid: int
@@ -47,7 +47,7 @@ class Process(NamedTuple):
 
 
 def of_mark(mark: str) -> list[Process]:
-    """All living processes that were started under a mark, by number (zombies are dead)."""
+    """All living processes whose environment has the mark, sorted by process ID; zombies count as dead."""
     living = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ def of_mark(mark: str) -> list[Process]:
 def _process(pid: int, words: list[str], environ: str) -> Process:
     pairs = dict(item.partition("=")[::2] for item in environ.split("\0"))
     modules = set(words) & {"ddrl.roles", *CHILDREN}
-    if Path(words[0]).name in ("mpirun", "prterun"):  # whose command line names the program of the ranks, too
+    if Path(words[0]).name in ("mpirun", "prterun"):  # tested first: its command line has the ranks' module, too
         what = MPIRUN
     else:
         what = CHILDREN.get(modules.pop(), RANK) if modules else OTHER
@@ -71,13 +71,13 @@ def _process(pid: int, words: list[str], environ: str) -> Process:
 
 
 def send(pid: int, number: int) -> None:
-    """A signal, if the process is still there."""
+    """Sends a signal to a process, if it is still there."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def kill_all(mark: str, seconds: float = 20.0) -> int:
-    """Kills whatever lives under a mark; how many were there."""
+    """Kills all processes with a mark until none is left, for at most `seconds`; returns how many there were."""
     end, most = time.monotonic() + seconds, 0
     while (living := of_mark(mark)) and time.monotonic() < end:
         most = max(most, len(living))
@@ -96,11 +96,11 @@ def signal_of(draw: Draw) -> int:
 
 
 def kill_while_saving(victim: int, directory: Path, draw: Draw, seconds: float) -> bool:
-    """Kills a process soon after a temporary file has appeared in a directory; False: none came in time."""
+    """Kills a process soon after a temporary file appears in a directory; returns False if none did in time."""
     with Appearances(directory) as appearances:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            # Parameters of the best evaluation are the evaluator's, who saves them at any time.
+            # Ignores the parameters of the best evaluation, which the evaluator may save at any time.
             if any(name.endswith(".tmp") and not name.startswith(".best.") for name in appearances.wait(0.5)):
                 time.sleep(draw.which * WRITE_SECONDS)
                 send(victim, signal.SIGKILL)
@@ -109,7 +109,7 @@ def kill_while_saving(victim: int, directory: Path, draw: Draw, seconds: float) 
 
 
 class Appearances:
-    """Names that appear in a directory (Linux's inotify, as a file that is written in 2 ms is not seen by looking)."""
+    """Watches for new names in a directory, by Linux's inotify: polling would miss a file that exists for 2 ms."""
 
     def __init__(self, directory: Path):
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -127,7 +127,7 @@ class Appearances:
         os.close(self._descriptor)
 
     def wait(self, seconds: float) -> list[str]:
-        """The names that appeared, none if nothing did in time."""
+        """Waits for new names and returns them; empty if none appeared in time."""
         if not select.select([self._descriptor], [], [], seconds)[0]:
             return []
         data, names, at = os.read(self._descriptor, 1 << 16), [], 0
@@ -139,9 +139,10 @@ class Appearances:
 
 
 def room(run_dir: Path, draw: Draw) -> int:
-    """Largest size of a file, in bytes: lines can be written and checkpoints cannot; or nothing can.
+    """The largest file size, in bytes, with which the disk seems full: at 0, nothing can be written.
 
-    Lines are left room where the draw says so, and where their files are still much smaller than a checkpoint.
+    If the draw says so, and the files of lines are still much smaller than a checkpoint, it lies between them, so that
+    lines can be written and checkpoints cannot.
     """
     sizes = {path: path.stat().st_size for path in run_dir.iterdir() if path.is_file()}
     checkpoints = [path.stat().st_size for path in (run_dir / "checkpoints").glob("update-*.npz")]
@@ -150,9 +151,9 @@ def room(run_dir: Path, draw: Draw) -> int:
 
 
 def limit_files(processes: Sequence[Process], size: int = resource.RLIM_INFINITY) -> None:
-    """Sets the largest size of files that these processes can write; without `size`, ends the limit.
+    """Limits the size of files that these processes can write; without `size`, removes the limit.
 
-    Not of mpirun, which the signal that comes with it (SIGXFSZ) would end; Python ignores that signal.
+    It leaves out mpirun, which would be ended by the signal at the limit (SIGXFSZ); Python ignores that signal.
     """
     for process in processes:
         if process.what != MPIRUN:

@@ -1,4 +1,4 @@
-"""What the records of metrics.jsonl say of a run that was broken. Pure functions of lists of records."""
+"""Reads from the records of metrics.jsonl what became of a broken run. All functions are pure."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ Records = Sequence[dict[str, Any]]
 
 
 def names(records: Records) -> set[str]:
-    """Of the events among the records."""
+    """The names of the events among the records."""
     return {record["name"] for record in records if record.get("kind") == "event"}
 
 
 def update(records: Records) -> int:
-    """The newest update that is known."""
+    """The newest update in the records; 0 if there is none."""
     lines = (r["update"] for r in reversed(records) if r["kind"] == "train" or r.get("name") == "resumed")
     return next(lines, 0)
 
 
 def trains(records: Records, beyond: int = -1) -> bool:
-    """Whether updates are made at the end of the records, after the last start among them, and beyond that update."""
+    """Whether the records after the last start among them show progress, to an update above `beyond`."""
     starts = [i for i, record in enumerate(records) if record.get("name") in ("restarted", "resumed")]
     updates = [record["update"] for record in records[starts[-1] if starts else 0 :] if record["kind"] == "train"]
     return len(updates) > 1 and updates[-1] > max(updates[0], beyond)
 
 
 def lost(records: Records, since: int, most: int | None = None) -> int:
-    """Updates that were lost at resumes after record `since`; those after update `most` do not count."""
+    """The most updates lost at any resume from record `since` on; updates after update `most` do not count."""
     known, worst = 0, 0
     for number, record in enumerate(records):
         if record["kind"] == "train":
@@ -40,7 +40,7 @@ def lost(records: Records, since: int, most: int | None = None) -> int:
 
 
 def lag(records: Records) -> int:
-    """Updates by which checkpoints come late: those made while one is written, and those between two lines."""
+    """The most updates by which checkpoints come late: those made while one is written, and those between two lines."""
     late, line, widest = 0, 0, 0
     pending = None
     for record in records:
@@ -56,7 +56,7 @@ def lag(records: Records) -> int:
 
 
 def unsaved(records: Records, since: int) -> int:
-    """Updates that were made after record `since` while the disk took no checkpoint."""
+    """The most updates made, from record `since` on, between a failed checkpoint and the next successful one."""
     line, failed, most = update(records[:since]), None, 0
     for record in records[since:]:
         if record["kind"] == "train":

@@ -1,4 +1,4 @@
-"""A run under `ddrl train`: begun, resumed, followed, ended, and searched for what it left behind."""
+"""Starts, resumes, follows and ends a run of `ddrl train`, and searches for what it left behind."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from ddrl.placement.ranks import sizes_of
 from ddrl.replay_files import check_replays, shard_directory, worker_directory
 
 POLL_SECONDS = 0.05
-GONE_SECONDS = 2.0  # after its launcher, nothing of a run is there any more
+GONE_SECONDS = 2.0  # after the launcher's end, all processes of the run must be gone
 ROLES = {"parameter_server": "server", "replay_shard": "shard"}
 
 
 class Run:
-    """One run directory and whatever trains in it now.
+    """One run directory, and the processes that train in it now.
 
     Attributes:
-        path: of the run directory.
-        lines: all records of metrics.jsonl.
+        path: the run directory.
+        lines: all records of metrics.jsonl that were read so far.
         launcher: the running `ddrl train`, or None.
     """
 
@@ -52,17 +52,17 @@ class Run:
 
     @property
     def kept(self) -> tuple[Path, ...]:
-        """All that there is of it."""
+        """All files and directories of the run: the run directory, its output, and its temporary files."""
         return self.path, self._output, self._temporary
 
     @property
     def pid(self) -> int:
-        """Of the launcher, which has begun."""
+        """The process ID of the launcher, which must have been started."""
         assert self.launcher is not None
         return self.launcher.pid
 
     def status(self) -> int | None:
-        """With which the launcher has ended; None: it runs."""
+        """The exit status of the launcher; None while it runs."""
         assert self.launcher is not None
         return self.launcher.poll()
 
@@ -77,7 +77,7 @@ class Run:
         self.launcher = start_train([*what, *COMMON], self._output, **own)
 
     def wait_until_trained(self, seconds: float) -> bool:
-        """Waits until updates beyond those of the newest checkpoint are made, and another checkpoint."""
+        """Waits until the run trains beyond the checkpoint it started from and has saved another; whether it did."""
 
         def trained() -> bool:
             since = self.lines[self._first :]
@@ -86,7 +86,7 @@ class Run:
         return self.wait(trained, seconds)
 
     def wait(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Waits while the launcher runs, reading lines; whether the condition came true."""
+        """Reads new records until the condition is true, the launcher ends or the time is over; whether it was true."""
         end = time.monotonic() + seconds
         while True:
             ended = self.status() is not None
@@ -98,21 +98,21 @@ class Run:
             time.sleep(POLL_SECONDS)
 
     def read(self) -> None:
-        """Takes in the new records."""
+        """Appends the new records of metrics.jsonl to `lines`."""
         self.lines += self._records.read()
 
     def newest(self) -> int:
-        """Version of the newest checkpoint."""
+        """The version of the newest checkpoint; 0 if there is none."""
         return max(map(version_of, list_checkpoints(self.path)), default=0)
 
     def living(self) -> list[Process]:
-        """Its processes, the launcher included."""
+        """The living processes of the run, including the launcher."""
         living = processes.of_mark(self.mark)
         self._sessions |= _sessions(living)
         return living
 
     def victims(self, role: str) -> list[Process]:
-        """Its living processes of a role: of a rank, a child, mpirun or the launcher."""
+        """The living processes of a role: that of a rank, "simulator", "mpirun", "launcher", or "all" processes."""
         living = self.living()
         if role == "launcher":
             return [process for process in living if process.pid == self.pid]
@@ -123,7 +123,7 @@ class Run:
         return [process for process in living if process.what == RANK and self._role(process.rank) == role]
 
     def children(self, kind: str) -> list[Process]:
-        """Its living children of a kind."""
+        """The living child processes of a kind ("actor" or "simulator")."""
         return [process for process in self.living() if process.what == kind]
 
     def _role(self, rank: int) -> str:
@@ -136,7 +136,7 @@ class Run:
         return self._roles.get(rank, "")
 
     def saves_in(self, victim: Process, role: str) -> Path:
-        """Where a rank writes first when a checkpoint is made."""
+        """The directory into which a rank first writes when a checkpoint is saved."""
         if role not in self.system.replays:
             return self.path / "checkpoints"
         same = sorted(rank for rank, name in self._roles.items() if name == role)
@@ -145,17 +145,17 @@ class Run:
         return worker_directory(self.path, victim.rank)
 
     def wait_gone(self, end: float) -> int:
-        """Waits until no process is left, or that time of the monotonic clock; how many are left."""
+        """Waits until no process is left, or until `end` of the monotonic clock; returns how many are left."""
         while (left := self.living()) and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
         return len(left)
 
     def ask_to_end(self) -> None:
-        """As a user would."""
+        """Asks the run to end as a user would, by SIGTERM to the launcher."""
         processes.send(self.pid, signal.SIGTERM)
 
     def destroy(self) -> int:
-        """Kills whatever is there; how many that were."""
+        """Kills all processes of the run; returns how many there were."""
         killed = processes.kill_all(self.mark) if self.mark else 0
         if self.launcher is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -164,20 +164,20 @@ class Run:
         return killed
 
     def unsound(self) -> list[str]:
-        """Checkpoints that cannot be resumed from, and why."""
+        """For each checkpoint that cannot be resumed from, the error that says why."""
         bad = []
         for path in list_checkpoints(self.path):
             try:
                 check_replays(self.path, load(path))
             except UsageError as error:
-                if path.exists():  # one that is gone was removed for a newer one
+                if path.exists():  # else it was removed in favour of a newer one
                     bad.append(str(error))
         return bad
 
     def files_left(self) -> list[str]:
-        """What earlier starts left behind; everything, where nothing of the run lives.
+        """Files that earlier starts left behind; if the run has ended, all of its temporary files and its store.
 
-        A start that was killed leaves files, which the next one sweeps: call this after it has saved a checkpoint.
+        A killed start leaves files that the next start removes: call this after that has saved a checkpoint.
         """
         living = self.launcher is not None and self.status() is None
         before = self._began if living else time.time() + 1.0
@@ -191,7 +191,7 @@ class Run:
 
 
 def _sessions(living: list[Process]) -> set[str]:
-    """Directories of Open MPI's files; the launcher may have been told of one that is not this run's."""
+    """The directories of Open MPI's files of ranks and mpirun; the launcher's may belong to another run."""
     return {process.session for process in living if process.session and process.what in (RANK, processes.MPIRUN)}
 
 

@@ -21,7 +21,7 @@ from ddrl.errors import UsageError
 from ddrl.programs import python_command
 from ddrl.rundir import read_json
 
-LINE_SECONDS = 1.0  # between lines of metrics.jsonl, of which the first with an update begins the measurement
+LINE_SECONDS = 1.0  # between lines of metrics.jsonl; the first line with an update begins the warm-up
 MOST_SECONDS = 600  # all spans are kept in memory
 
 
@@ -72,7 +72,7 @@ def measure(arguments: ProfileArguments) -> dict[str, Any]:
         raise UsageError("a profile reads the processor time of threads from /proc, which only Linux has")
     config = config_of(arguments.train_options)
     if arguments.trace:
-        _write_trace(arguments.trace, [])  # before minutes of work are lost
+        _write_trace(arguments.trace, [])  # fails now, rather than after minutes of work
     rates: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(arguments.overhead_rounds):
         for record in (False, True):
@@ -91,7 +91,7 @@ def measure(arguments: ProfileArguments) -> dict[str, Any]:
 
 
 def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tuple[list[Rank], float]:
-    """What each rank found in one run, and agent steps/s."""
+    """Trains once; returns what each rank recorded, and agent steps/s. Without `record`, the ranks record nothing."""
     with tempfile.TemporaryDirectory() as directory:
         request = {
             "directory": directory,
@@ -109,7 +109,7 @@ def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tupl
         if "error" in found:
             raise UsageError(f"rank {rank} could not be profiled: {found['error']}")
     rates = [line.get("agent_steps_per_s", 0.0) for line in records if line["update"]]
-    window = rates[1 + round(arguments.warm_up) : -1]  # a line a second; the last one is of the end
+    window = rates[1 + round(arguments.warm_up) : -1]  # one line per second; the last is the run's end
     return [Rank.read(rank, found) for rank, found in enumerate(ranks) if found], statistics.mean(window or [0.0])
 
 

@@ -1,6 +1,6 @@
-"""The methods of ddrl that a profile is made of, and how they are wrapped from outside.
+"""Lists the methods of ddrl that a profile measures, and wraps them from outside.
 
-A name that is not there any more is an error and not a part less; tests/bench/test_profile.py tells of it first.
+A method that no longer exists is an error, rather than silently left out; tests/bench/test_profile.py finds it first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from ddrl.bench.profile.spans import Recorder
 
 GRADIENT = "gradient"
-WAITS = "wait: "  # begins the names of parts in which a thread waits for another one or for a message
+WAITS = "wait: "  # prefix of the parts in which a thread waits for another thread or for a message
 IDLE = WAITS + "messages"
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -81,11 +81,11 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "evaluation": ("ddrl.roles.evaluator:EvaluatorRole.advance",),
     IDLE: ("ddrl.exchange.transport:Waiter.wait",),
 }
-"""Part -> the methods that it is, module:class.method, in the order in which an update comes to them."""
+"""Part -> its methods as module:class.method, in the order in which an update passes through the parts."""
 
 
 def installed(recorder: Recorder) -> contextlib.ExitStack:
-    """Wraps the methods of all modules that this process has imported, until the stack is closed."""
+    """Wraps the methods of PARTS in the modules that this process has imported, until the returned stack is closed."""
     stack = contextlib.ExitStack()
     for part, names in PARTS.items():
         for name in names:
@@ -118,9 +118,12 @@ EMULATOR = "emulator"
 
 
 def name_emulators() -> None:
-    """From here on the threads that environments start are called so: new threads inherit their starter's name."""
+    """Makes all threads that environments start from now on be named EMULATOR.
+
+    A new thread inherits the name of the thread that starts it, which is renamed for that time.
+    """
     import ddrl.envs
-    from ddrl.envs import envpool_environment  # which starts its threads when it is reset
+    from ddrl.envs import envpool_environment  # starts its threads only when it is reset
 
     def named(make: Callable[..., Any]) -> Callable[..., Any]:
         def make_named(*args: Any, **kwargs: Any) -> Any:
@@ -151,7 +154,7 @@ def _write(path: str, text: str) -> None:
 
 
 def threads_now(time_of: Callable[[int], int]) -> dict[int, tuple[str, int]]:
-    """Native id -> the system's name of each thread of this process, and its processor time in nanoseconds."""
+    """For each thread of this process, native ID -> its name in the operating system, and `time_of` its native ID."""
     found = {}
     for thread in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:

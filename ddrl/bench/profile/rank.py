@@ -25,20 +25,20 @@ from ddrl.roles.__main__ import main
 from ddrl.rundir import STOP, read_json, write_json
 
 POLL_SECONDS = 0.1
-CALLS = 20_000  # of a function that does nothing, for the cost of a span
-WRITTEN_SECONDS = 60.0  # for all ranks to write what they have found
+CALLS = 20_000  # calls of an empty function, to measure the cost of a span
+WRITTEN_SECONDS = 60.0  # for all ranks to write what they have recorded
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the ranks are asked for.
+    """What the ranks must record.
 
     Attributes:
-        directory: where they write, rank-N.json.
-        seconds: of the window.
+        directory: where each rank writes its file, rank-N.json.
+        seconds: length of the window.
         warm_up: seconds from the first update to the window.
-        ranks: of the job.
-        record: False: nothing is wrapped, and only the time that threads used is told.
+        ranks: number of ranks in the job.
+        record: False: nothing is wrapped or recorded, and the ranks write empty objects.
     """
 
     directory: str
@@ -48,18 +48,18 @@ class Request:
     record: bool = True
 
     def file(self, rank: int) -> Path:
-        """Where a rank writes."""
+        """The path of the file that a rank writes."""
         return Path(self.directory) / f"rank-{rank}.json"
 
 
 class Clocks(NamedTuple):
-    """What clocks say at one moment; nanoseconds.
+    """The readings of several clocks at one moment, in nanoseconds.
 
     Attributes:
         wall: time.monotonic_ns, the same for all processes of a host.
         process: processor time of this process.
-        machine: see `_machine_time`.
-        threads: native id of each thread of this process -> the system's name of it, and its processor time.
+        machine: processor time of the whole machine, see `_machine_time`.
+        threads: native ID of each thread of this process -> its name in the operating system, and its processor time.
     """
 
     wall: int
@@ -69,13 +69,15 @@ class Clocks(NamedTuple):
 
     @classmethod
     def now(cls) -> Clocks:
-        """Reads them."""
+        """Reads the clocks."""
         return cls(time.monotonic_ns(), time.process_time_ns(), _machine_time(), threads_now(thread_time))
 
 
 def profile(request: Request, rank: int, run_dir: Path) -> None:
-    """Waits for the window, records, writes; in a thread of its own. Where that fails, the run ends and the file says
-    why."""
+    """Waits for the window, records, and writes the rank's file; runs in a thread of its own.
+
+    If that fails, the file says why, and the run ends.
+    """
     try:
         _profile(request, rank, run_dir)
     except Exception as error:  # noqa: BLE001 - a run that nobody ends would go on for ever
@@ -108,7 +110,7 @@ def _let_pass(request: Request, start: int) -> dict[str, Any]:
 
 
 def _recorded(request: Request, start: int) -> dict[str, Any]:
-    """What happens in the window that begins at `start` of time.monotonic_ns: the fields of `report.Rank`."""
+    """Records the window that begins at `start` of time.monotonic_ns; returns the fields of `report.Rank`."""
     recorder = Recorder()
     with installed(recorder):
         recorder.active = True
@@ -140,14 +142,14 @@ def _sleep_until(moment: int) -> None:
 
 
 def _machine_time() -> int:
-    """Nanoseconds that all cores of the machine have worked for since its start, whoever for."""
+    """Nanoseconds that all cores of the machine have worked since its start, for any process (steal included)."""
     with open("/proc/stat") as file:
         user, nice, system, _, _, *others = map(int, file.readline().split()[1:9])  # idle and iowait are left out
     return (user + nice + system + sum(others)) * (10**9 // os.sysconf("SC_CLK_TCK"))
 
 
 def _span_cost() -> float:
-    """Nanoseconds of processor time of recording one span."""
+    """Nanoseconds of processor time that it takes to record one span."""
     recorder = Recorder()
     function = recorder.wrap("nothing", lambda: None)
     recorder.active = True
@@ -158,7 +160,7 @@ def _span_cost() -> float:
 
 
 def start(request: Request, environ: Any = os.environ) -> None:
-    """Begins to wait for the window; sys.argv then is that of `ddrl.roles`."""
+    """Starts the thread that profiles this rank; sys.argv must by now be that of `ddrl.roles`."""
     job = detect_job(environ) if request.ranks > 1 else None
     name_emulators()
     arguments = (request, job.rank if job else 0, Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""What the spans of all ranks come to: tables by thread and part, and events for Perfetto. Pure functions."""
+"""Summarizes the spans of all ranks: tables by thread and part, and events for Perfetto. All functions are pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NUMBER = re.compile(r"[-_ ]*\d+(_\d+)?$")
 
 
 class Rank(NamedTuple):
-    """What one rank found; nanoseconds.
+    """What one rank recorded; all times are in nanoseconds.
 
     Attributes:
-        rank: its number.
-        start, stop: of the window, of time.monotonic_ns, the same clock for all processes of a host.
-        process: processor time of all threads in the window, those included that ended in it.
-        machine: of all processes of its host, and what the host was kept from by others (steal).
-        cores: that the process may use.
-        span_ns: processor time of recording one span.
-        threads: native id -> name, processor time in the window.
-        spans: native id -> its spans, outer ones first.
+        rank: the number of the rank.
+        start, stop: begin and end of the window by time.monotonic_ns, the same clock for all processes of a host.
+        process: processor time of all threads in the window, including those that ended in it.
+        machine: processor time of all processes of its host, and time that other virtual machines took (steal).
+        cores: number of cores that the process may use.
+        span_ns: processor time that it takes to record one span.
+        threads: native ID -> the thread's name, and its processor time in the window.
+        spans: native ID -> the thread's spans, outer ones first.
     """
 
     rank: int
@@ -41,18 +41,18 @@ class Rank(NamedTuple):
 
     @classmethod
     def read(cls, rank: int, found: Mapping[str, Any]) -> Rank:
-        """From what a rank wrote."""
+        """Makes it from the JSON object that a rank wrote."""
         threads = {thread: (name, used) for thread, name, used in found["threads"]}
         spans = {int(thread): [Span(*span) for span in spans] for thread, spans in found["spans"].items()}
         return cls(rank, **{**found, "threads": threads, "spans": spans})
 
     @property
     def wall(self) -> int:
-        """Of the window."""
+        """Length of the window."""
         return self.stop - self.start
 
     def group(self, thread: int) -> str:
-        """The name of a thread without its number; libraries' threads are called like the program that they are in."""
+        """The group of a thread: its name without a number; OTHERS for library threads, named after the program."""
         name = self.threads[thread][0]
         if thread not in self.spans and name.startswith("python"):
             return OTHERS
@@ -63,8 +63,8 @@ class Group(NamedTuple):
     """Threads of the same kind in one rank.
 
     Attributes:
-        threads: native ids.
-        parts: part -> total over them.
+        threads: native IDs of the threads.
+        parts: part -> its total over all these threads.
     """
 
     threads: list[int]
@@ -96,7 +96,7 @@ def report(ranks: Sequence[Rank]) -> dict[str, Any]:
 
 
 def _groups(rank: Rank) -> dict[str, Group]:
-    """By name, those with spans first."""
+    """The groups of a rank's threads by name, those with spans first."""
     found: dict[str, Group] = {}
     for thread in sorted(rank.threads, key=lambda thread: (thread not in rank.spans, rank.group(thread), thread)):
         group = found.setdefault(rank.group(thread), Group([], {}))
@@ -108,7 +108,7 @@ def _groups(rank: Rank) -> dict[str, Group]:
 
 
 def _part_rows(rank: Rank, group: Group, per: int) -> dict[str, dict[str, Any]]:
-    """A row for each part, and one for what is left of the time of the threads."""
+    """A row for each part, and one for the rest of the threads' time."""
     order = [*PARTS, *sorted(group.parts.keys() - PARTS.keys())]
     totals = [(part, group.parts[part]) for part in order if part in group.parts]
     if not totals:
@@ -153,7 +153,10 @@ def _summary(rank: Rank, groups: Mapping[str, Group], per: int) -> dict[str, Any
 
 
 def _largest_wait(groups: Mapping[str, Group], per: int) -> str:
-    """Of the threads that compute gradients, or else of all; where threads wait for messages they have no work."""
+    """Describes the part with the largest wait of the threads that compute gradients, or of all if none does.
+
+    Waiting for messages does not count: these threads have no work.
+    """
     learning = {name: group for name, group in groups.items() if GRADIENT in group.parts} or groups
     waits = [
         (total.wall - total.processor, f"{name}: {part}", total)

@@ -1,4 +1,4 @@
-"""Spans of time of named parts, thread by thread, and what they come to in a window. Knows nothing of ddrl."""
+"""Records spans of time of named parts, thread by thread, and adds them up over a window. It knows nothing of ddrl."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """One call of a part, in nanoseconds.
+    """One call of a part; times are in nanoseconds.
 
     Attributes:
-        part: its name.
-        start, stop: of time.monotonic_ns.
-        processor: that its thread used.
-        busy: that all threads of the process used meanwhile.
+        part: the name of the part.
+        start, stop: begin and end by time.monotonic_ns.
+        processor: processor time that the calling thread used.
+        busy: processor time that all threads of the process used meanwhile.
     """
 
     part: str
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 class Total(NamedTuple):
-    """What the calls of a part come to, without the parts within them; nanoseconds, see `Span`."""
+    """The sum of a part's calls without the parts nested in them, in nanoseconds; see `Span` for the fields."""
 
     calls: int = 0
     wall: int = 0
@@ -36,10 +36,10 @@ class Total(NamedTuple):
 
 
 def thread_time(thread: int) -> int:
-    """Nanoseconds of processor time of a thread of this process, by its native id. Linux.
+    """Nanoseconds of processor time of a thread of this process, by its native ID (Linux only).
 
     Raises:
-        OSError: it has ended.
+        OSError: the thread has ended.
     """
     return time.clock_gettime_ns((~thread << 3) | 6)  # the kernel's CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED
 
@@ -48,10 +48,11 @@ class Track:
     """The spans of one thread.
 
     Attributes:
-        name: of the thread.
-        thread: its native id.
-        spans: those that are over.
-        open: the others, outer ones first: part, and start, processor and busy at their beginning.
+        name: name of the thread.
+        thread: its native ID.
+        spans: the spans that have ended.
+        open: the calls that are running, outer ones first: part, and the wall clock, the thread's processor time and
+            the process's processor time at their beginning.
     """
 
     def __init__(self) -> None:
@@ -71,7 +72,7 @@ class Recorder:
         self._tracks: list[Track] = []
 
     def wrap(self, part: str, function: Callable) -> Callable:
-        """The same function; its calls are spans of `part`."""
+        """Returns the function, wrapped so that its calls are recorded as spans of `part`."""
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -91,14 +92,14 @@ class Recorder:
         return recorded
 
     def tracks(self) -> list[tuple[Track, list[Span]]]:
-        """Each thread with its spans until now, those that are not over included."""
+        """Each thread with its spans until now, including calls that are still running."""
         now, busy_now = time.monotonic_ns(), time.process_time_ns()
         found = []
         for track in list(self._tracks):
             unfinished, spans = list(track.open), list(track.spans)
             try:
                 used = thread_time(track.thread)
-            except OSError:  # it has ended
+            except OSError:  # the thread has ended
                 unfinished = []
             spans += [Span(part, start, now, used - cpu, busy_now - busy) for part, start, cpu, busy in unfinished]
             found.append((track, spans))
@@ -114,8 +115,8 @@ def clipped(spans: Iterable[Span], start: int, stop: int) -> list[Span]:
     """The parts of spans that are in a window, outer ones first; their processor time is cut in proportion.
 
     Args:
-        spans: of one thread, each within another or apart from it.
-        start, stop: of the window, of time.monotonic_ns.
+        spans: spans of one thread; any two of them are nested or do not overlap.
+        start, stop: begin and end of the window by time.monotonic_ns.
     """
     found = []
     for span in sorted(spans, key=lambda span: (span.start, -span.stop)):
@@ -127,10 +128,10 @@ def clipped(spans: Iterable[Span], start: int, stop: int) -> list[Span]:
 
 
 def self_times(spans: Sequence[Span]) -> dict[str, Total]:
-    """By part, what its spans took without those within them; so the sum is no more than the time of their thread.
+    """The total of each part's spans without the spans nested in them; all add up to at most the thread's time.
 
     Args:
-        spans: from `clipped`.
+        spans: spans of one thread, as `clipped` returns them.
     """
     totals: dict[str, Total] = {}
     around: list[Span] = []

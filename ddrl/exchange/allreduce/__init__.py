@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Allreduce(WithoutServers):
-    """See the module."""
+    """The exchange `allreduce`; see the module."""
 
     name = "allreduce"
     summary = "every worker has all parameters, and the workers average among themselves"

@@ -1,21 +1,22 @@
 """All-reduce as a state machine: every worker's process has a replica of all parameters and of the optimizer's state.
 
-A step has two phases. In the first, each replica cuts its worker's gradient into a slice for every member, and sends
-it there (SLICE); in the second, each averages its own slice, in the order of the worker ids, and sends that to all
-(AVERAGE). So every value is averaged by one process in one order: all replicas hold the same average to the bit, equal
-to a parameter server's, and apply the same update to the same parameters. Each sends and receives the gradient twice,
-less its own part, whatever the number of members, in two messages to each of the others.
+A step has two phases. In the first, each replica cuts its worker's gradient into one slice per member, and sends every
+member its slice (SLICE). In the second, each replica averages its slices of all gradients, in the order of the worker
+ids, and sends their average to all members (AVERAGE). So every value is averaged by one process in one order: all
+replicas hold the same average bit for bit, equal to a parameter server's, and apply the same update to the same
+parameters. Each replica sends two messages to each of the others. Together they are as long as two gradients, less its
+own slice of both, however many members there are; it receives as much.
 
-Every SLICE names its gradient's sender, samples and whether it is finite, and that of worker 0 the flags of the chief.
-Each replica has seen all of them before it applies the step, so that all decide alike: a gradient that is not finite is
-refused by all, and checkpoint, publication and stop happen at the same update everywhere.
+Every SLICE carries its gradient's sender, its number of samples and whether it is finite; those of worker 0 also carry
+the flags of the chief. Each replica has seen all of them before it applies the step, so all decide alike: all refuse a
+step with a gradient that is not finite, and checkpoint, publication and stop happen at the same update everywhere.
 
-A death. Nobody can complete a step without everyone's SLICE, and a SLICE of the next step says that its sender has
-completed this one. So replicas are never more than one step apart, and each keeps the last average, and its gradient of
-the step that is under way. The chief's replica, whose death ends the job, begins a new generation without the dead
-member (REGROUP); from then on all ignore what belongs to the old one, and tell the last step that they completed
-(OUTCOME). If one is a step ahead, its average is given to all (RESUME), else the step is done anew by those who are
-left. Nothing that was applied is taken back.
+After a death: no replica can complete a step without the SLICE of every member, and a SLICE of the next step says that
+its sender has completed this one. So replicas are never more than one step apart. Each keeps the last average, and its
+gradient of the step that is under way. The chief's replica, whose death ends the job, begins a new generation without
+the dead member (REGROUP). From then on, all replicas ignore messages of the old generation, and report the last step
+that they completed (OUTCOME). If one of them is a step ahead, all get its average (RESUME); else the survivors repeat
+the step. No update is ever rolled back.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ if TYPE_CHECKING:
 
 
 class Replica(Server):
-    """One worker's part of the all-reduce: messages in, messages out; no process, clock or MPI here.
+    """One worker's part of the all-reduce, which takes and returns messages, and knows no process, clock or MPI.
 
     Args:
-        worker: id of the worker in whose process this is.
+        worker: id of the worker in whose process this replica is.
         processes: process of each worker, by worker id.
         chief: the chief's process, which is that of worker 0.
         size: float32 values in the parameter vector; at least as many as there are workers.
         optimizer: applies an averaged gradient.
-        learning_rate: version -> learning rate of the update that leads to the next one.
+        learning_rate: version -> learning rate of the update that leads to the next version.
         clip_norm: clip the averaged gradient to this global norm (0: off).
 
     Raises:
-        UsageError: more workers than parameters, or so many that they would divide the statistics.
+        UsageError: there are more workers than parameters, or so many that a cut would divide the running statistics.
     """
 
     role = "replica"
@@ -92,19 +93,21 @@ class Replica(Server):
         self.regrouping = False
         self._ranges: dict[int, tuple[int, int]] = {}
         self._set_members(tuple(sorted(processes)))
-        self._gradient: Message | None = None  # of this worker for this step; kept until the step is complete
+        self._gradient: Message | None = None  # this worker's for this step; kept until the step is complete
         self._slices: dict[tuple[int, int], tuple[Header, np.ndarray]] = {}  # by step and worker
-        self._norms: dict[int, float] = {}  # squared, of the parts of the average that are here
+        self._norms: dict[int, float] = {}  # worker -> squared norm of its part of the average, if that part is here
         self._average, self._spare = np.zeros(size, np.float32), np.zeros(size, np.float32)
-        self._outcome = Header(Kind.OUTCOME, sender=worker, step=-1)  # of the last complete step
+        self._outcome = Header(Kind.OUTCOME, sender=worker, step=-1)  # that of the last complete step
         self._outcomes: dict[int, tuple[Header, np.ndarray]] = {}
-        self._early: list[Message] = []  # of a generation that this replica does not know yet, or before its LOAD
+        self._early: list[Message] = []  # from before the LOAD, within a regrouping, or of a generation yet to come
         self._may_send, self._flags = -1, Flag.NONE  # the step that the chief has opened, and its flags
-        self._command = Flag.NONE  # STOP and more, at the end of a regrouping; kept for those that missed it
+        # Flags, such as STOP, that are carried out at the end of a regrouping. They are kept, and sent again after
+        # another death, for members that have missed that end.
+        self._command = Flag.NONE
         self._published = Published(0)
 
     def channels(self, readers: Sequence[int]) -> list[Channel]:
-        """A slice is longest where two members share the vector."""
+        """The channels of a replica, for slices of half the vector, the longest: those of two members."""
         size, own = self.parameters.size, self.processes[self.worker]
         others = [process for process in self.processes.values() if process != own]
         most = self.most_floats((size + 1) // 2)
@@ -132,7 +135,7 @@ class Replica(Server):
         return handlers[header.kind]()
 
     def worker_lost(self, worker: int) -> list[Message]:
-        """A member is dead. The chief's replica begins a new generation; the others hear of it."""
+        """Takes note that a member is dead. The chief's replica begins a new generation, and tells the others."""
         if worker not in self.live:
             return []
         self.live.discard(worker)
@@ -142,7 +145,7 @@ class Replica(Server):
         return self.waits() is not None
 
     def waits(self) -> Due | None:
-        """None while its own worker computes."""
+        """What the replica waits for; None while its own worker computes."""
         awaited, peers = self.missing()
         return Due(f"{awaited} step {self.step}", tuple(peers)) if peers else None
 
@@ -150,19 +153,22 @@ class Replica(Server):
         return {"gradients_dropped": self.dropped}
 
     def encoded(self, part: np.ndarray) -> np.ndarray:
-        """What is sent for a part <float32>[n], at most `most_floats(n)` values; to send less, override all three."""
+        """The payload for a part <float32>[n] of a gradient or average, with at most `most_floats(n)` values.
+
+        A subclass that sends less overrides this method, `decoded` and `most_floats`.
+        """
         return part
 
     def decoded(self, payload: np.ndarray, size: int) -> np.ndarray:
-        """The part <float32>[size] of what `encoded` made; a payload that came by MPI may have more values behind."""
+        """Decodes a part <float32>[size] that `encoded` made. A payload from MPI may have more values after it."""
         return payload[:size]
 
     def most_floats(self, size: int) -> int:
-        """Values of the longest payload for a part of `size` values or fewer."""
+        """The most values that a payload has for a part of `size` values or fewer."""
         return size
 
     def missing(self) -> tuple[str, list[int]]:
-        """What is due to this replica, and from which processes; ('', []) while its own worker computes."""
+        """What this replica waits for, and from which processes; ('', []) while its own worker computes."""
         if self.regrouping:
             absent = [w for w in self.members if w not in self._outcomes and w != self.worker]
             return "agreement on", [self.processes[w] for w in absent] if self.is_chiefs else [self.chief]
@@ -182,7 +188,7 @@ class Replica(Server):
         return messages + [self._to_worker(Flag.NONE, members=0)] + self._take_early()
 
     def _on_commit(self, header: Header) -> list[Message]:
-        """The chief opens a step, or commands the stop between two steps."""
+        """Takes a COMMIT, with which the chief opens a step, or commands something, such as the stop, between two."""
         if header.flags & Flag.COMMAND:
             return self._regroup(header.flags)
         self._may_send, self._flags = header.step, header.flags
@@ -196,7 +202,7 @@ class Replica(Server):
         return self._contribute()
 
     def _contribute(self) -> list[Message]:
-        """Sends this worker's gradient, when it is here and may be sent."""
+        """Sends this worker's gradient if it is here and may be sent."""
         opened = not self.is_chiefs or self._may_send == self.step
         if self._gradient is None or self.regrouping or self.stopped or not opened:
             return []
@@ -228,7 +234,7 @@ class Replica(Server):
         return self._progress()
 
     def _progress(self) -> list[Message]:
-        """Averages this replica's slice when all of it is here; completes the step when the whole average is."""
+        """Averages this replica's slices once all are here, and completes the step once the whole average is here."""
         held = [self._slices[self.step, w] for w in self.members if (self.step, w) in self._slices]
         if len(held) < len(self.members):
             return []
@@ -240,10 +246,10 @@ class Replica(Server):
             own = self._spare[start:stop]
             statistics = self._statistics_of(start, stop)
             average, self._norms[self.worker] = average_of([payload for _, payload in held], own, statistics)
-            if average is not own:  # of a single replica
+            if average is not own:  # there is only one replica, and the average is its gradient
                 np.copyto(own, average)
             payload = self.encoded(own)
-            if payload is not own:  # what the others do not get of it is not applied here either
+            if payload is not own:  # apply here, too, exactly what the others get
                 np.copyto(own, self.decoded(payload, own.size))
             header = Header(
                 Kind.AVERAGE, self.generation, self.worker, self.step, self.version, value=self._norms[self.worker]
@@ -254,7 +260,7 @@ class Replica(Server):
         return messages
 
     def _outcome_of(self, headers: list[Header], refused: int) -> Header:
-        """What all replicas make of a step: who is in it, whether it is refused, and what else happens then."""
+        """The outcome of a step, which all replicas find alike: its members, samples, norm, refusal and flags."""
         squared = math.fsum(self._norms[w] for w in self.members) if not refused else float("nan")
         refused = refused or refused_by(squared, to_bitmap(self.members))
         flags = next(h.flags for h in headers if self.processes[h.sender] == self.chief) & ~Flag.FINITE
@@ -272,11 +278,11 @@ class Replica(Server):
         )
 
     def _complete(self, outcome: Header, average: np.ndarray) -> list[Message]:
-        """Applies a step, alike on all replicas; `average` is kept for those that may still lack it."""
+        """Applies a step, as all replicas do, and keeps `average` for replicas that may not have it yet."""
         if not outcome.refused:
             clips = self.clip_norm and outcome.value > self.clip_norm
             scale = self.clip_norm / outcome.value if clips else 1.0
-            parameters = empty_vector(self.parameters.size)  # the worker and readers may still have the old ones
+            parameters = empty_vector(self.parameters.size)  # new, as the worker and readers may still use the old ones
             self.optimizer.apply(self.parameters, [average], self.learning_rate(self.version), scale, parameters)
             self._set_parameters(parameters)
             self.version += 1
@@ -289,7 +295,7 @@ class Replica(Server):
         return self._effects(outcome)
 
     def _effects(self, outcome: Header) -> list[Message]:
-        """What the flags of a complete step, or of a command, bring."""
+        """Carries out the flags of a complete step or of a command; returns the messages for that."""
         messages = []
         if self.is_chiefs:
             have = outcome._replace(kind=Kind.READY, sender=0, version=self.version)
@@ -313,7 +319,10 @@ class Replica(Server):
     # A death -------------------------------------------------------------------------------------------------
 
     def _regroup(self, command: Flag) -> list[Message]:
-        """The chief's replica: a new generation of those who live, at whose start `command` is carried out."""
+        """Begins a new generation of the live members, and tells them; only the chief's replica does so.
+
+        The flags in `command` are carried out once the members have agreed on the last step.
+        """
         self._begin_generation(self.generation + 1, tuple(sorted(self.live)), command)
         header = Header(Kind.REGROUP, self.generation, members=to_bitmap(self.members), flags=command)
         return [Message(self.processes[w], header) for w in self._others()] + self._agree()
@@ -321,7 +330,7 @@ class Replica(Server):
     def _on_regroup(self, peer: int, header: Header) -> list[Message]:
         if header.generation <= self.generation:
             return []
-        if not self.loaded:  # it has nothing to tell yet, and nothing to stop with
+        if not self.loaded:  # it has no outcome to report yet, and no parameters to stop with
             self._early.append(Message(peer, header))
             return []
         self._begin_generation(header.generation, from_bitmap(header.members), header.flags)
@@ -334,7 +343,7 @@ class Replica(Server):
         self._slices.clear()
         self._norms.clear()
         self._outcomes.clear()
-        self._spare = np.zeros_like(self._spare)  # parts of the old one may still be on their way
+        self._spare = np.zeros_like(self._spare)  # new, as sends of parts of the old array may still be under way
 
     def _on_outcome(self, header: Header, payload: np.ndarray) -> list[Message]:
         if header.generation != self.generation or not self.regrouping:
@@ -343,7 +352,10 @@ class Replica(Server):
         return self._agree()
 
     def _agree(self) -> list[Message]:
-        """The chief's replica: goes on from the furthest step that any member completed, once all have told theirs."""
+        """Continues from the latest step that any member completed, once all have reported theirs.
+
+        Only the chief's replica does so; it tells the others with RESUME.
+        """
         if len(self._outcomes) < len(self.members) - 1:
             return []
         messages = []
@@ -359,7 +371,7 @@ class Replica(Server):
         return self._adopt(header, payload.copy()) + self._resume()
 
     def _adopt(self, outcome: Header, average: np.ndarray) -> list[Message]:
-        """Completes the step under way as another replica did, if that one did."""
+        """Completes the step under way with another replica's outcome and average, if that replica has completed it."""
         if outcome.step != self.step:
             return []
         return self._complete(outcome._replace(kind=Kind.OUTCOME, sender=self.worker), average)
@@ -378,15 +390,17 @@ class Replica(Server):
     def _set_members(self, members: tuple[int, ...]) -> None:
         self.members = members
         ranges = shard_ranges(self.parameters.size, len(members))
-        if self.generation:  # after a death nothing is refused any more
+        if self.generation:  # after a death, a cut within the statistics must not end the run, as it does at the start
             ranges = self._around_statistics(ranges)
         self._ranges = dict(zip(members, ranges, strict=True))
         for start, stop in self._ranges.values():
-            self._statistics_of(start, stop)  # refuses a part of them
+            self._statistics_of(start, stop)  # raises if the range has only a part of the statistics
 
     def _around_statistics(self, ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-        """Ranges none of which has a part of the statistics: the cut within them, if there is one, is at their nearer
-        end. There is at most one, since they were within one of the shorter ranges that there were before."""
+        """Moves a cut within the running statistics to their nearer end, so that no range has only a part of them.
+
+        There is at most one such cut, because the statistics were within one of the shorter ranges of before the death.
+        """
         statistics = self.optimizer.statistics
         if statistics is None:
             return ranges

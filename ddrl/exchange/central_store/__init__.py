@@ -1,6 +1,6 @@
 """A central store: the workers of one host update parameters in shared memory, each on its own.
 
-Read `learner` first, then `memory`, the shared memory; `server` is how a worker reaches it. The import rules are those
+Read `learner` first, then `memory`, the shared memory; a worker uses both through `server`. The import rules are those
 of `ddrl.exchange`.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CentralStoreExchange(WithoutServers):
-    """See the module."""
+    """The exchange `central_store`; see the module."""
 
     name = "central_store"
     summary = "the workers of one host update parameters in shared memory, each on its own"

@@ -1,12 +1,13 @@
-"""The file behind a central store: whose it is, whether its run lives, and locks on its bytes.
+"""The file behind a central store: its creation, checks of its owner, and locks on its bytes.
 
-It belongs to this user, and nobody else may read it: it is created with O_EXCL and mode 0600, and whoever opens it
-looks at its owner and mode, since a name tells nothing about a file in a directory where everybody may write.
+The file belongs to this user, and nobody else may read it: it is created with O_EXCL and mode 0600. Code that opens it
+checks its owner and mode, because in a directory where everybody may write, anybody may have made a file of that name.
 
 Locks are "open file description" locks on single bytes (fcntl, F_OFD_SETLK; Linux), which the kernel frees when their
-owner dies. Plain POSIX record locks would be freed by any close of the file anywhere in the process, and would not
-keep two stores of one process apart. An open file description lives on in a forked child and in a mapping of
-memory; so the memory is mapped through another one, and a child closes its copy as soon as it is forked.
+owner dies. Plain POSIX record locks would be freed when the process closes the file anywhere, and would not exclude
+each other between two stores of one process. An open file description outlives its owner in a forked child, and as long
+as memory is mapped through it. So the memory is mapped through another one, and a child closes its copy as soon as it
+is forked.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ from pathlib import Path
 
 from ddrl.errors import UsageError
 
-CREATOR_BYTE, FIRST_CHUNK_BYTE = 0, 1  # of the file, to lock
+CREATOR_BYTE, FIRST_CHUNK_BYTE = 0, 1  # bytes of the file that are locked: by the creator, and for chunk 0
 
 
 def store_path(run_dir: str | Path) -> Path:
-    """Where the processes of a run on one host find its store: in memory where there is /dev/shm."""
+    """The path of a run's store, for all its processes on one host: in /dev/shm if there is one, which is memory."""
     name = hashlib.sha256(os.fsencode(Path(run_dir).resolve())).hexdigest()[:16]
     memory = Path("/dev/shm")
     return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"ddrl-{os.geteuid()}-{name}"
 
 
 def create_file(path: Path, nbytes: int, header: bytes) -> None:
-    """A new file with `header` at its start and zeros after it; one that a dead run left there is replaced.
+    """Creates a file with `header` at its start and zeros after it; a file that a dead run left there is replaced.
 
     Raises:
-        UsageError: if the file cannot be had, belongs to somebody else or to a run that lives, or there is no room.
+        UsageError: if the file cannot be created, one with its name belongs to another user or to a run that is still
+            going, or there is no room.
     """
     if has_living_creator(path):
         raise UsageError(
@@ -49,7 +51,7 @@ def create_file(path: Path, nbytes: int, header: bytes) -> None:
     except OSError as error:
         raise UsageError(f"the central store {path} cannot be created: {error.strerror}") from None
     try:
-        # Reserved now, or a full file system would kill the process (SIGBUS) at its first write to the memory.
+        # Space is reserved now: a full file system would kill the process (SIGBUS) at a first write to the memory.
         os.posix_fallocate(descriptor, 0, nbytes)
         os.pwrite(descriptor, header, 0)
     except OSError as error:
@@ -63,10 +65,10 @@ def create_file(path: Path, nbytes: int, header: bytes) -> None:
 
 
 def has_living_creator(path: Path) -> bool:
-    """Whether the file is there and the process that created it holds its lock still.
+    """Whether the file exists, and the process that created it still holds its lock.
 
     Raises:
-        UsageError: if the file is not this user's alone, or the system has no such locks.
+        UsageError: if other users may access the file, or the system has no such locks.
     """
     if not hasattr(fcntl, "F_OFD_GETLK"):
         raise UsageError("the central store needs locks that only Linux has; choose another --exchange")
@@ -82,11 +84,11 @@ def has_living_creator(path: Path) -> bool:
 
 
 def open_own(path: Path) -> int:
-    """A descriptor of the file, if it is a plain one of this user which nobody else may touch.
+    """Opens the file, if it is a regular file of this user that nobody else may access; returns its descriptor.
 
     Raises:
-        FileNotFoundError: if there is none.
-        UsageError: if it is not so.
+        FileNotFoundError: if there is no such file.
+        UsageError: if the file cannot be opened, is no regular file, or other users may access it.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -110,7 +112,7 @@ def open_own(path: Path) -> int:
 
 
 def try_lock(descriptor: int, byte: int) -> bool:
-    """Locks a byte of the file if it is free; whether it was."""
+    """Locks a byte of the file if it is not locked; returns whether it has done so."""
     try:
         _lock_call(descriptor, fcntl.F_OFD_SETLK, fcntl.F_WRLCK, byte)
     except (BlockingIOError, PermissionError):  # EAGAIN, EACCES
@@ -119,7 +121,7 @@ def try_lock(descriptor: int, byte: int) -> bool:
 
 
 def unlock(descriptor: int, byte: int) -> None:
-    """Frees the lock of a byte."""
+    """Unlocks a byte of the file."""
     _lock_call(descriptor, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, byte)
 
 

@@ -1,8 +1,8 @@
-"""A learner on a central store: gradients in, its newest parameters out (Stooke and Abbeel 2018, section 4.3).
+"""A learner on a central store: it takes gradients and returns new parameters (Stooke and Abbeel 2018, section 4.3).
 
-Two ways to apply a gradient. `SharedStatistics` applies each one to the central parameters with the central slots, as
-A3C does (Mnih et al. 2016; any optimizer). `LocalSteps` takes Adam steps on parameters of its own, and synchronizes
-after every n of them (appendix A).
+There are two ways to apply a gradient. `SharedStatistics` applies each gradient to the central parameters with the
+central slots, as A3C does (Mnih et al. 2016), by any optimizer. `LocalSteps` takes Adam steps on parameters of its own,
+and synchronizes with the store after every n of them (appendix A).
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ def make_learner(
     groups: Sequence[ParameterGroup] = (),
     statistics: Statistics | None = None,
 ) -> CentralLearner:
-    """A learner that synchronizes after so many local steps, or (0) applies each gradient to the central parameters.
+    """Makes the learner of a process.
 
     Args:
-        store: the central parameters.
-        config: of the update rule.
-        synchronize_every: local steps.
+        store: the store with the central parameters.
+        config: settings of the update rule.
+        synchronize_every: number of local steps between two synchronizations (0: each gradient is applied to the
+            central parameters).
         groups: ranges of the parameters whose learning rate has a factor.
-        statistics: at the end of the parameters, or None.
+        statistics: position of the running statistics at the end of the parameters; None if there are none.
 
     Raises:
-        UsageError: if another optimizer than Adam is to take local steps, the store lacks its slots, or a chunk has
-            a part of the statistics.
+        UsageError: if an optimizer other than Adam is to take local steps, the store has other slots than the
+            optimizer, or a chunk has only a part of the statistics.
     """
     if synchronize_every and config.optimizer != "adam":
         raise UsageError(
@@ -55,14 +56,15 @@ def make_learner(
 
 
 class CentralLearner(ABC):
-    """One process' learner.
+    """The learner of one process.
 
     Attributes:
-        parameters: its newest parameters <float32>[N], read-only; each call that changes them gives a new array.
-        versions: of the store's chunks behind `parameters`, own steps that are not yet synchronized left out.
-        staleness: gradients that others applied between this learner's last read and its last update, in the chunk
-            with the most of them.
-        local_steps: own steps in `parameters` that are not yet in the store.
+        parameters: its newest parameters <float32>[N], read-only; each call that changes them makes a new array.
+        versions: versions of the store's chunks from which `parameters` come, without own steps that are not yet
+            synchronized.
+        staleness: number of gradients that others applied between this learner's last read and its last update, in the
+            chunk with the most of them.
+        local_steps: number of own steps in `parameters` that are not yet in the store.
     """
 
     def __init__(self, store: CentralStore):
@@ -77,17 +79,17 @@ class CentralLearner(ABC):
 
     @property
     def version(self) -> int:
-        """Gradients behind every part of `parameters`."""
+        """The number of gradients that are applied in every part of `parameters`."""
         return int(self.versions.min()) + self.local_steps
 
     @property
     def newest_version(self) -> int:
-        """What `version` would be after a `pull` now."""
+        """The version that `parameters` would have after a `pull` now."""
         return self.store.version + self.local_steps
 
     @abstractmethod
     def submit(self, gradient: np.ndarray, learning_rate: float) -> np.ndarray:
-        """Applies a gradient <float32>[N], finite; returns `parameters`.
+        """Applies a gradient <float32>[N], which must be finite; returns the new `parameters`.
 
         Raises:
             TimeoutError: if a chunk of the store does not become free.
@@ -95,7 +97,7 @@ class CentralLearner(ABC):
 
     @abstractmethod
     def pull(self) -> np.ndarray:
-        """Reads the central parameters, so that acting goes on with the newest ones; returns `parameters`.
+        """Reads the central parameters, so that acting continues with the newest ones; returns the new `parameters`.
 
         Raises:
             TimeoutError: if a chunk of the store does not become free.
@@ -103,7 +105,7 @@ class CentralLearner(ABC):
 
     @abstractmethod
     def synchronize(self) -> np.ndarray:
-        """Brings the local steps into the store, and reads it; returns `parameters`.
+        """Adds the local steps to the store, and reads it; returns the new `parameters`.
 
         Raises:
             TimeoutError: if a chunk of the store does not become free.
@@ -160,8 +162,8 @@ class SharedStatistics(CentralLearner):
 class LocalSteps(CentralLearner):
     """Takes Adam steps on its own parameters, and synchronizes with the store after every `every` of them.
 
-    A pull keeps the local steps: theta = Theta - a_s, with m, v and t as they are. So it changes what acts and where
-    the next gradient is taken, and nothing that was accumulated for the next synchronization.
+    A pull keeps the local steps: theta = Theta - a_s, with m, v and t as they are. So it changes the parameters with
+    which this process acts and at which the next gradient is taken, but not the sums for the next synchronization.
     """
 
     def __init__(

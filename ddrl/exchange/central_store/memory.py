@@ -1,17 +1,17 @@
 """Parameters and optimizer slots in memory that the processes of one host share, in chunks with a lock each.
 
-The asynchronous central store of Stooke and Abbeel 2018, section 4.3: a few disjoint chunks, each read, updated and
-written under its own lock; whoever comes takes the chunks in whatever order they are free.
+This is the asynchronous central store of Stooke and Abbeel 2018, section 4.3: a few disjoint chunks, each of which is
+read, updated and written under its own lock. A process takes the chunks in whatever order they are free.
 
-The memory is one file (in /dev/shm, if the caller names that); `ddrl.exchange.central_store.file` says whose it is and
-how it is locked.
+The memory is one file (in /dev/shm, if the caller names that); `ddrl.exchange.central_store.file` checks its owner and
+has its locks.
 
-**Death in the middle of an update.** A chunk's sequence number is odd while it is being written. Who gets the lock
-and finds it odd knows that the last owner died: it counts a torn update, makes the number even, and goes on. The values
-are usable: all rules are elementwise, so each element is as before the update or as after it; in at most one block of
-a slot a mean is decayed and its gradient missing, as if that had been zero. Two values of one element may stem
-from different updates, which asynchronous training brings anyway. Running statistics are written at once at an update's
-end; where it was not whole, some components have another count than is said.
+**Death in the middle of an update.** A chunk's sequence number is odd while the chunk is being written. A process that
+gets the lock and finds the number odd knows that the last owner died: it counts a torn update, makes the number even,
+and goes on. The values can still be used. All rules are elementwise, so each value is as before the update or as after
+it. The parameter and the slots of one element may be of different updates, as happens in asynchronous training anyway.
+Running statistics are written together at the end of an update; if that was interrupted, some components may belong to
+another count than the one that is stored.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from ddrl.exchange.central_store.file import (
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.transport import Waiter
 
-HEADER_BYTES = 4096  # the layout as JSON; the chunks' words and the vectors follow, each on a page of its own
-WORDS = 8  # 64-bit words of a chunk: a cache line
+HEADER_BYTES = 4096  # a page with the layout as JSON; the chunks' words and each vector follow, on pages of their own
+WORDS = 8  # 64-bit words of a chunk's notes, which fill a cache line
 SEQUENCE, VERSION, COUNT, TORN, HOLDER, OPENED = range(6)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chunk:
-    """A part of the vectors, in shared memory. Only who was given it by `CentralStore.update` may change it.
+    """A part of the vectors, in shared memory. Only the function passed to `CentralStore.update` may change it.
 
     Attributes:
-        index: of this chunk.
-        part: where it lies in the whole vector.
+        index: index of this chunk.
+        part: the chunk's range in the whole vector.
         parameters: <float32>[n].
         slots: name -> <float32>[n].
-        words: <int64>[8], the store's own notes.
+        words: <int64>[8], the store's notes about the chunk, such as its version.
     """
 
     index: int
@@ -65,7 +65,7 @@ class Chunk:
 
     @property
     def version(self) -> int:
-        """Gradients applied to this chunk, those before a resume included."""
+        """The number of gradients applied to this chunk, including those from before a resume."""
         return int(self.words[VERSION])
 
     @property
@@ -76,7 +76,10 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What lies where in the file: the parameters <float32>[size], then a vector for each of `slots`, in `chunks`."""
+    """The layout of the file: the parameters <float32>[size], then one such vector for each of `slots`.
+
+    All of these vectors are cut into the same `chunks`.
+    """
 
     size: int
     slots: tuple[str, ...]
@@ -84,30 +87,30 @@ class Layout:
 
     @property
     def stride(self) -> int:
-        """Bytes from one vector to the next."""
+        """The bytes from the beginning of one vector to that of the next."""
         return _whole_pages(4 * self.size)
 
     @property
     def first_vector(self) -> int:
-        """Byte at which the parameters begin; the slots follow in their order."""
+        """The byte at which the parameters begin; the slots follow in their order."""
         return HEADER_BYTES + _whole_pages(8 * WORDS * self.chunks)
 
     @property
     def nbytes(self) -> int:
-        """Length of the file."""
+        """The length of the file in bytes."""
         return self.first_vector + (1 + len(self.slots)) * self.stride
 
 
 class CentralStore:
-    """One process' access to a store. Not for two threads at once: each opens its own.
+    """One process' access to a store. Two threads must not share it: each of them has to open its own.
 
-    Nothing blocks without end: whoever finds no chunk free yields, then sleeps, a little longer each time, and after
-    `patience_seconds` raises TimeoutError, which names the process that holds the lock.
+    No call blocks forever: if no chunk is free, it yields, then sleeps, a little longer each time, and after
+    `patience_seconds` raises a TimeoutError that names the process that holds the lock.
 
     Attributes:
-        path: of the file.
-        size: float32 values of a vector.
-        chunks: all of them, for reading their versions; values only by `update` and `read`.
+        path: path of the file.
+        size: float32 values in each vector.
+        chunks: all chunks, whose versions may be read at any time; only `update` and `read` may access their values.
     """
 
     def __init__(self, path: Path, patience_seconds: float):
@@ -137,18 +140,19 @@ class CentralStore:
         chunks: int = 3,
         patience_seconds: float = 60.0,
     ) -> CentralStore:
-        """A new store with these values; a file that a dead run left at `path` is replaced.
+        """Creates a store with these values; a file that a dead run left at `path` is replaced.
 
         Args:
             parameters: <float32>[size].
             slots: name -> <float32>[size].
-            version: gradients applied so far.
+            version: number of gradients applied so far.
             count: the optimizer's count of updates.
-            chunks: parts with a lock each, 1 to `size`.
-            patience_seconds: for a chunk to become free.
+            chunks: number of parts with a lock each, from 1 to `size`.
+            patience_seconds: how long to wait for a chunk to become free.
 
         Raises:
-            UsageError: if the file cannot be had, belongs to somebody else or to a run that lives, or there is no room.
+            UsageError: if the file cannot be created, one with its name belongs to another user or to a run that is
+                still going, or there is no room.
         """
         path = Path(path)
         if not 1 <= chunks <= parameters.size:
@@ -168,13 +172,13 @@ class CentralStore:
 
     @classmethod
     def open(cls, path: str | Path, *, patience_seconds: float = 60.0) -> CentralStore:
-        """The store that another process creates; waits for it at most `patience_seconds`.
+        """Opens the store that another process creates; waits for it at most `patience_seconds`.
 
-        A file whose creator is dead does not count: the run that it was of has ended.
+        A file whose creator is dead is ignored, because its run has ended.
 
         Raises:
-            TimeoutError: if there is none.
-            UsageError: if the file is no store, or somebody else owns it or may read it.
+            TimeoutError: if no store is created in that time.
+            UsageError: if the file is no store, or another user owns it or may read it.
         """
         path, waiter, end = Path(path), Waiter(), time.monotonic() + patience_seconds
         while not has_living_creator(path):
@@ -187,33 +191,33 @@ class CentralStore:
 
     @property
     def versions(self) -> np.ndarray:
-        """Version of each chunk, <int64>[chunks]."""
+        """The version of each chunk, <int64>[chunks]."""
         return np.array([chunk.version for chunk in self.chunks], np.int64)
 
     @property
     def version(self) -> int:
-        """Smallest version of a chunk: so many gradients are applied everywhere."""
+        """The smallest version of a chunk, which is the number of gradients that are applied to all chunks."""
         return int(self.versions.min())
 
     @property
     def count(self) -> int:
-        """Smallest of the chunks' counts of updates."""
+        """The smallest of the chunks' counts of updates."""
         return min(chunk.count for chunk in self.chunks)
 
     @property
     def torn(self) -> int:
-        """Updates of a chunk in whose middle a process died, over all chunks."""
+        """The number of updates during which a process died, over all chunks."""
         return sum(int(chunk.words[TORN]) for chunk in self.chunks)
 
     @property
     def opened(self) -> int:
-        """How often the store was opened, its creator's own opening left out."""
+        """How often `open` has opened the store, which does not include its creation."""
         return min(int(chunk.words[OPENED]) for chunk in self.chunks)
 
     def update(self, work: Callable[[Chunk], None], steps: int = 1) -> None:
-        """Has `work` change every chunk once, under its lock, in whatever order they are free.
+        """Calls `work` once for every chunk, under the chunk's lock, in whatever order they are free.
 
-        Versions and counts grow by `steps` after it. If it raises, the update counts as torn.
+        After each call the chunk's version and count grow by `steps`. If `work` raises, the update counts as torn.
 
         Raises:
             TimeoutError: see the class.
@@ -229,14 +233,14 @@ class CentralStore:
         self._each(write)
 
     def read(self, parameters: np.ndarray, slots: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
-        """Copies <float32>[size] vectors; each chunk is of one version, and they may differ.
+        """Copies the vectors out of the store; the values of a chunk have one version, but chunks may differ in theirs.
 
         Args:
-            parameters: <float32>[size] that takes them.
-            slots: name -> <float32>[size] that takes it (None: no slots are read).
+            parameters: <float32>[size] that takes the parameters.
+            slots: name -> <float32>[size] that takes the slot (None: no slots are read).
 
         Returns:
-            the version of each chunk as it was read, <int64>[chunks].
+            the version of each chunk when it was read, <int64>[chunks].
 
         Raises:
             TimeoutError: see the class.
@@ -253,7 +257,7 @@ class CentralStore:
         return versions
 
     def close(self) -> None:
-        """Frees this process' locks. The memory goes with the last reference to a chunk."""
+        """Frees this process' locks. The memory is unmapped with the last reference to a chunk."""
         _open_stores.discard(self)
         self.chunks = ()
         if self._descriptor >= 0:
@@ -261,11 +265,11 @@ class CentralStore:
             self._descriptor = -1
 
     def unlink(self) -> None:
-        """Removes the name; the memory stays for those who have opened it, and nobody else can any more."""
+        """Removes the file's name. Processes that have opened the file keep the memory, and no others can open it."""
         self.path.unlink(missing_ok=True)
 
     def _each(self, work: Callable[[Chunk], None]) -> None:
-        """`work` on every chunk, under its lock, those first that are free."""
+        """Calls `work` for every chunk, under the chunk's lock; those that are free come first."""
         waiting, waiter = list(self.chunks), Waiter()
         end = time.monotonic() + self.patience_seconds
         while waiting:
@@ -280,7 +284,7 @@ class CentralStore:
             waiting = left
 
     def _try(self, chunk: Chunk, work: Callable[[Chunk], None]) -> bool:
-        """Whether the chunk was free; if so, the work is done."""
+        """Calls `work` for a chunk under its lock if the chunk is free; returns whether it was."""
         byte, words = FIRST_CHUNK_BYTE + chunk.index, chunk.words
         if not try_lock(self._descriptor, byte):
             return False
@@ -332,7 +336,7 @@ _open_stores: weakref.WeakSet[CentralStore] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """A forked child would keep the locks of its parent after the parent's death."""
+    """Closes all stores in a forked child, which would otherwise keep its parent's locks after the parent's death."""
     for store in list(_open_stores):
         store.close()
 

@@ -1,6 +1,6 @@
 """Adam with several local steps per synchronization with central parameters (Stooke and Abbeel 2018, appendix A).
 
-A learner takes usual Adam steps on its own theta, m, v and t, and accumulates beside them, from zero:
+A learner takes ordinary Adam steps on its own theta, m, v and t. Besides, it accumulates, from zero:
 
     a_g  <- beta1 a_g  + g
     a_g2 <- beta2 a_g2 + g^2
@@ -14,13 +14,13 @@ A learner takes usual Adam steps on its own theta, m, v and t, and accumulates b
     t, T <- T + n
     a_g, a_g2, a_s <- 0
 
-The paper does not say what t is; in its code each learner counts its own steps, and never learns of others'. Here,
-between synchronizations t = T + k at the k-th local step, with T as it was at this learner's last synchronization:
-others' steps since then are in neither its m nor its t. After two learners synchronized with n1 and n2 steps, T has
-grown by n1 + n2. The weights of all gradients in M then sum to 1 - beta1^T (in V to 1 - beta2^T), whoever computed
-them, and that is what the factors in `a` divide by.
+The paper does not say what t is; in its code each learner counts its own steps only. Here, t = T + k at the k-th local
+step after a synchronization, with T as it was at that synchronization: steps of other learners since then are in
+neither this learner's m nor its t. After two learners have synchronized with n1 and n2 steps, T has grown by n1 + n2.
+The weights of all gradients in M, of whichever learner, then sum to 1 - beta1^T (in V to 1 - beta2^T), and these sums
+are what the factors in `a` correct for.
 
-For one learner this is Adam: to the bit with n = 1, and but for rounding with more.
+For one learner this is Adam: bit for bit with n = 1, and up to rounding with more steps.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ else:
 
 
 class MultiStepAdam(Adam):
-    """One learner's side for a slice of the parameters: `apply` takes a local step, `synchronize` ends a series.
+    """One learner's optimizer of a slice: `apply` takes a local step, and `synchronize` ends a series of them.
 
     Attributes:
-        slots: m, v, a_g, a_g2, a_s, each <float32>[size].
-        count: t.
+        slots: m, v, a_g, a_g2 and a_s, each <float32>[size].
+        count: t, the number of updates behind m and v.
     """
 
     slot_names = ("m", "v", "a_g", "a_g2", "a_s")
@@ -64,14 +64,16 @@ class MultiStepAdam(Adam):
 
     @property
     def local_steps(self) -> int:
-        """n: steps since the last synchronization."""
+        """n, the number of local steps since the last synchronization."""
         return self.count - self._synchronized_count
 
     def synchronize(self, theta: np.ndarray, slots: dict[str, np.ndarray], count: int, out: np.ndarray) -> None:
-        """Adds the local steps to the central state, and goes on from there; without a local step it only adopts it.
+        """Adds the local steps to the central state, and continues from the result.
+
+        Without local steps, this learner takes the central state as it is.
 
         Args:
-            theta: <float32>[size], central parameters, changed in place.
+            theta: central parameters <float32>[size], changed in place.
             slots: central m and v, each <float32>[size], changed in place.
             count: T before the synchronization; the caller adds `local_steps` to it.
             out: <float32>[size] that takes the new parameters.
@@ -88,7 +90,7 @@ class MultiStepAdam(Adam):
         self.count = self._synchronized_count = count + self.local_steps
 
     def ahead_of(self, theta: np.ndarray, out: np.ndarray) -> None:
-        """out = theta - a_s: newer central parameters <float32>[size] with this learner's local steps kept."""
+        """Sets `out` to theta - a_s: newer central parameters <float32>[size], moved by this learner's local steps."""
         parameters, ahead = slice(0, self._stepped), self.slots["a_s"]
         np.subtract(theta[parameters], ahead[parameters], out=out[parameters])
         if self.statistics is not None:
@@ -103,7 +105,10 @@ class MultiStepAdam(Adam):
         out: np.ndarray | None = None,
         trail: Trail | None = None,
     ) -> None:
-        """See `Optimizer.apply`; a_s has what the local steps saw in place of statistics."""
+        """Takes a local step; the arguments are those of `Optimizer.apply`.
+
+        At the place of the running statistics, a_s merges those of the local steps' gradients.
+        """
         super().apply(parameters, gradient, learning_rate, scale, out, trail)
         if self.statistics is not None:
             gradients = [gradient] if isinstance(gradient, np.ndarray) else gradient

@@ -1,8 +1,8 @@
 """The server through which one worker uses the central store, as a state machine.
 
-Every worker's process hosts one. It takes whole gradients from its worker and answers with whole vectors; what other
-workers do, it sees only in the shared memory. Its READY tells the chief of each gradient. The main one, which is in the
-chief's process, creates the store and answers for it: SNAPSHOT and PUBLISHED come from there.
+Every worker's process hosts such a server. It takes whole gradients from its worker and answers with whole vectors, and
+sees the other workers' updates only in the shared memory. It reports each gradient to the chief (READY). The main
+server, in the chief's process, creates the store, and sends SNAPSHOT and PUBLISHED for the whole of it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.published import Published
 from ddrl.exchange.transport import Channel
 
-PULL_SECONDS = 0.05  # between two looks at the central parameters while acting wants newer ones
+PULL_SECONDS = 0.05  # between two reads of the central parameters, if acting takes newer ones between gradients
 
 
 class StoreServer(Server):
-    """See the module. A version counts gradients that the central parameters have taken.
+    """The server of one worker on the central store; see the module.
 
-    The name of the store's file is removed as soon as the servers of all workers have opened it, so that no file is
-    left, whichever way the job ends. None of them can open it later.
+    A version counts the gradients applied to the central parameters. The name of the store's file is removed as soon as
+    the servers of all workers have opened the file, so that no file is left, however the job ends. Nobody can open it
+    after that.
 
     Args:
-        setup: of the job.
-        worker: id of the worker that this is for; the server in the chief's process is the main one.
-        size: float32 values of the parameters.
-        path: of the store's file.
-        patience_seconds: for a lock and for the store's creation.
+        setup: the job's setup.
+        worker: id of the worker that this server is for; the server in the chief's process is the main one.
+        size: number of parameters.
+        path: path of the store's file.
+        patience_seconds: how long to wait for a lock, and for the store to be created.
 
     Attributes:
-        dropped: gradients that were too old, or not finite.
+        dropped: number of gradients that were too old or not finite.
     """
 
     role = "central_store"
@@ -53,18 +54,18 @@ class StoreServer(Server):
         self.others = tuple(process for process in setup.workers.values() if process != self.chief)
         self.dropped = 0
         self.learning_rate = float("nan")
-        self.learner: CentralLearner  # from the LOAD on
-        self._named = False  # whether the store's name is still to be removed
+        self.learner: CentralLearner  # set when the LOAD comes
+        self._named = False  # whether this server still has to remove the name of the store's file
         self._next_pull = 0.0
         self._published = Published(0)
 
     @property
     def torn(self) -> int:
-        """Updates of a chunk in whose middle a process died, over all processes."""
+        """The number of updates of a chunk during which a process died, over all processes."""
         return self.learner.store.torn if self.loaded else 0
 
     def channels(self, readers: Sequence[int]) -> list[Channel]:
-        """LOAD has a payload for the main one only, in whose process the chief is."""
+        """The server's channels. LOAD needs no payload here: the only one that has it stays in the chief's process."""
         channels = [Channel(self.chief, Kind.COMMIT), Channel(self.chief, Kind.LOAD)]
         return channels + ([Channel(process, Kind.FETCH) for process in readers] if self.main else [])
 
@@ -84,7 +85,7 @@ class StoreServer(Server):
         return self.pull()
 
     def pull(self) -> list[Message]:
-        """The newest central parameters for the worker, under the step that it has; for acting between gradients."""
+        """Sends the worker the newest central parameters to act with between gradients; its step stays the same."""
         if not self.loaded or self.stopped:
             return []
         self.learner.pull()
@@ -97,20 +98,20 @@ class StoreServer(Server):
         return {"torn_updates": self.torn}
 
     def close(self) -> None:
-        """Frees what this process has of the store; the main one removes its name too, if it is there still."""
+        """Closes the store in this process; the main server also removes the file's name, if that is still there."""
         if self.loaded:
             if self._named:
                 self.learner.store.unlink()
             self.learner.store.close()
 
     def _on_load(self, header: Header, payload: Payload) -> list[Message]:
-        """The main one creates the store, and then has the others open it."""
+        """Creates the store and then tells the other servers to open it (main server), or opens it (the others)."""
         store = self._open() if payload is None else self._create(header, payload)
         setup = self._setup
         local_steps = setup.config.local_steps
         self.learner = make_learner(store, setup.optimizer, local_steps, setup.groups, setup.statistics)
         self.step, self.loaded = header.step, True
-        if math.isnan(self.learning_rate):  # else an order that overtook the LOAD has brought a newer one
+        if math.isnan(self.learning_rate):  # else a COMMIT that overtook the LOAD has brought a newer rate
             self.learning_rate = header.value
         self._named = self.main
         self._remove_name()
@@ -142,7 +143,7 @@ class StoreServer(Server):
         self.step = header.step + 1
         staleness, flags = self.learner.newest_version - header.version, Flag.NONE
         if refuses(header, self.learner.newest_version, self._setup.config.max_staleness):
-            self.learner.pull()  # or the next gradient would be as old
+            self.learner.pull()  # else the next gradient would be just as old
             self.dropped += 1
             flags = Flag.SKIP
         else:
@@ -169,7 +170,7 @@ class StoreServer(Server):
         return messages
 
     def _tell(self, header: Header) -> list[Message]:
-        """What the main one says of the whole store, at the chief's command."""
+        """Carries out the chief's CHECKPOINT and PUBLISH for the whole store; only the main server does so."""
         optimizer, parameters = make_optimizer(self._setup.optimizer, self.size), np.empty(self.size, np.float32)
         store, messages = self.learner.store, []
         version = int(store.read(parameters, optimizer.slots).min())
@@ -181,7 +182,7 @@ class StoreServer(Server):
         return messages
 
     def _to_worker(self, flags: Flag) -> Message:
-        """The parameters as this learner has them; before a LOAD zeros, with the word that the run has ended."""
+        """A message to the worker with the learner's parameters, or with zeros if the run ends before the LOAD."""
         if not self.loaded:
             parameters, version = np.zeros(self.size, np.float32), 0
         else:

@@ -1,11 +1,11 @@
 """Local SGD (Stich 2019): workers take some steps of their own, then average parameters and optimizer slots.
 
     theta_w <- theta_w - r_k d_k(g)       k = 1 .. H, each worker w by itself, from equal theta, slots and counts
-    theta   <- mean over w of theta_w     and so each slot; Adam's count grows by H
+    theta   <- mean over w of theta_w     the slots are averaged in the same way; Adam's count grows by H
 
-With H = 1 and plain SGD it is the synchronous step, to the bit. A version counts the steps of one worker, so H of
-them pass between two versions that all workers have alike: those are published, saved and evaluated. The last round is
-taken whole, also where --max-updates is no multiple of H.
+With H = 1 and plain SGD, this is the synchronous step bit for bit. A version counts the steps of one worker, so there
+are H versions from one that all workers have in common to the next; only these are published, saved and evaluated. The
+last round is completed even if --max-updates is no multiple of H.
 
 Read `ddrl.exchange.allreduce` first, on which `server` builds. The import rules are those of `ddrl.exchange`.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LocalSgd(WithoutServers):
-    """See the module."""
+    """The exchange `local_sgd`; see the module."""
 
     name = "local_sgd"
     summary = "every worker takes --local-steps of its own, then the workers average parameters and optimizer slots"

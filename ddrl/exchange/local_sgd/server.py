@@ -1,12 +1,13 @@
-"""A worker's server of local SGD, as a state machine: local steps between rounds of an all-reduce.
+"""A worker's server of local SGD, as a state machine: it takes local steps, and averages them by an all-reduce.
 
-A round is one step of `Replica`, whose vector is the whole state: the parameters, and behind them each optimizer slot.
-What a worker hands in there is the way that it went from the parameters at the round's beginning, as a multiple of the
-first step's size (`Trail`), and its slots as they are. So deaths, refusals, checkpoints and the end are the
-all-reduce's own: after a death the survivors average what they have; a gradient that is not finite ends its worker's
-round, and the round is refused by all, which go on from its beginning.
+A round is some local steps and the average that follows. It is one step of a `Replica`, whose vector is the whole
+state: the parameters, and after them each optimizer slot. As its gradient of that step, a worker hands in how far its
+parameters have moved since the beginning of the round, as a multiple of the first step's size (`Trail`), and its slots
+as they are. So the replicas handle deaths, refusals, checkpoints and the end: after a death, the survivors average what
+they have; a gradient that is not finite ends its worker's round, and all replicas refuse that round and start again
+from its beginning.
 
-Worker and chief count steps, the replicas count rounds; this is where one becomes the other.
+Worker and chief count steps, and the replicas count rounds; this module converts between the two.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from ddrl.exchange.vectors import empty_vector
 
 
 class AverageOfRound:
-    """The update rule of a round: from the average of what the workers handed in to the state that all go on with.
+    """The update rule of a round: it makes the next common state of the average of what the workers handed in.
 
     Args:
-        optimizer: of the local steps.
-        steps: of a round.
+        optimizer: the optimizer of the local steps.
+        steps: number of local steps in a round.
     """
 
     def __init__(self, optimizer: Optimizer, steps: int):
         self.optimizer, self.steps = optimizer, steps
-        self.statistics = optimizer.statistics  # of the parameters, which come first
-        self.slots: dict[str, np.ndarray] = {}  # they are in the vector itself
+        self.statistics = optimizer.statistics  # at the same position, since the parameters come first in the vector
+        self.slots: dict[str, np.ndarray] = {}  # none, since the optimizer's slots are in the vector itself
         self.count = 0
 
     def apply(
@@ -45,7 +46,7 @@ class AverageOfRound:
         scale: float,
         out: np.ndarray,
     ) -> None:
-        """Takes the workers' average way as one step of the size of the first, and their average slots."""
+        """Applies the average trail as one step with the size of the round's first; takes the average slots."""
         (average,) = gradient
         size, self.optimizer.count = self.optimizer.size, self.count
         step_size = self.optimizer.step_size(learning_rate)
@@ -55,19 +56,19 @@ class AverageOfRound:
 
 
 class LocalSgdServer(Server):
-    """See the module.
+    """The server of one worker in local SGD; see the module.
 
     Args:
-        worker: id of the worker in whose process this is.
+        worker: id of the worker in whose process this server is.
         processes: process of each worker, by worker id.
         chief: the chief's process, which is that of worker 0.
-        optimizer: of the local steps, for all parameters.
-        learning_rate: version -> learning rate of the local step that leads to the next one.
-        steps: local steps of a round.
+        optimizer: the optimizer of the local steps, for all parameters.
+        learning_rate: version -> learning rate of the local step that leads to the next version.
+        steps: number of local steps in a round.
 
     Attributes:
-        parameters: <float32>[size], those of this worker alone within a round.
-        dropped: gradients that came when the last round was over.
+        parameters: <float32>[size], which within a round are this worker's own.
+        dropped: number of gradients that were not for the step under way, or came after the last round.
     """
 
     role = "replica"
@@ -89,8 +90,8 @@ class LocalSgdServer(Server):
         rows = 1 + len(optimizer.slots)
         rule, rate = AverageOfRound(optimizer, steps), lambda version: learning_rate(self._version_of(version))
         self.replica = Replica(worker, processes, chief, rows * self.size, rule, rate)
-        self._first_step = self._first_version = 0  # of this part of the run
-        self._taken = self._samples = 0  # in this round
+        self._first_step = self._first_version = 0  # where this part of the run began
+        self._taken = self._samples = 0  # local steps of this round so far, and data-points in its gradients
         self._trail = Trail(self.size)
 
     def channels(self, readers: Sequence[int]) -> list[Channel]:
@@ -148,7 +149,7 @@ class LocalSgdServer(Server):
         self.step, self.version = self.step + 1, self.version + 1
 
     def _told(self, messages: list[Message]) -> list[Message]:
-        """What the replica says, in steps to those that count steps."""
+        """Converts the replica's messages: those to processes that count steps get steps instead of rounds."""
         return [self._in_steps(message) for message in messages]
 
     def _in_steps(self, message: Message) -> Message:
@@ -157,7 +158,7 @@ class LocalSgdServer(Server):
             self._begin_round()
             header = header._replace(step=self.step, version=self.version)
             return message._replace(header=header, payload=self.parameters)
-        if header.kind == Kind.READY:  # of a step that is over: the last one of its round
+        if header.kind == Kind.READY:  # it names a round that is over, and so the last step of that round
             last = self._step_of(header.step + 1) - 1
             header = header._replace(step=last, version=self._version_of(header.version), value=float("nan"))
         elif header.kind == Kind.SNAPSHOT:
@@ -167,7 +168,10 @@ class LocalSgdServer(Server):
         return message._replace(header=header, payload=payload)
 
     def _begin_round(self) -> None:
-        """From the state that all replicas have; what this worker did since the last one is in it, or is lost."""
+        """Starts a round from the state that all replicas have in common.
+
+        What this worker did in the last round is in that state, unless the round was refused.
+        """
         replica = self.replica
         state = replica.parameters.reshape(-1, self.size)
         self.parameters = state[0]

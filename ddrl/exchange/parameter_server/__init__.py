@@ -1,4 +1,4 @@
-"""Parameter servers: ranks of their own that average gradients, each on its slice of the parameters.
+"""Parameter servers: separate ranks that average gradients and update parameters, each for its slice of them.
 
 Read `server_shard` first, then `coordinator`, the chief's part. The import rules are those of `ddrl.exchange`.
 """
@@ -18,7 +18,7 @@ WORKERS_PER_SERVER = 8
 
 
 class ParameterServer(Exchange):
-    """See the module; `--updates asynchronous` applies each gradient as it comes."""
+    """The exchange `parameter_server`; with `--updates asynchronous`, servers apply each gradient as it arrives."""
 
     name = "parameter_server"
     summary = "ranks of their own average and update"

@@ -1,7 +1,7 @@
-"""The chief's part of the exchange as a state machine: it closes steps, and nothing else.
+"""The chief's part of synchronous updates by parameter servers, as a state machine that closes steps.
 
-A step is closed on the intersection of what all shards hold, so that every shard averages the same set of
-workers; see `Quorum` for when. A step with a gradient that is not finite is refused as a whole.
+A step is closed on the intersection of what all shards hold, so that every shard averages the gradients of the same
+workers; `Quorum` says when. A step with a gradient that is not finite is refused as a whole.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ddrl.exchange.sharding import from_bitmap, to_bitmap
 
 @dataclasses.dataclass(frozen=True)
 class Quorum:
-    """When a synchronous step closes.
+    """The rule that says when a synchronous step closes.
 
     Attributes:
-        gradients: close as soon as this many workers' gradients are on all shards (0: all live workers).
-            More than that many may be averaged, if they are there. The rest are backup workers.
-        deadline_seconds: close with at least one gradient this long after the first (0: never).
+        gradients: close as soon as all shards have the gradients of this many workers (0: of all live workers). If more
+            are there, they are averaged, too. The other workers are backup workers.
+        deadline_seconds: close this long after the first report, with at least one gradient (0: no deadline).
     """
 
     gradients: int = 0
     deadline_seconds: float = 0.0
 
     def needed(self, live: int) -> int:
-        """Gradients that close a step while `live` workers live."""
+        """The number of gradients that close a step when `live` workers are alive."""
         return min(self.gradients, live) if self.gradients else live
 
 
@@ -43,10 +43,10 @@ class QuorumCoordinator(Coordinator):
         servers: process of each shard, by shard index.
         workers: ids of the workers that train.
         quorum: when a step closes.
-        learning_rate: version -> learning rate of the update that leads to the next one.
+        learning_rate: version -> learning rate of the update that leads to the next version.
         clip_norm: clip the averaged gradient to this global norm (0: off).
-        step: the first one.
-        version: updates before it.
+        step: the first step.
+        version: number of updates before that step.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class QuorumCoordinator(Coordinator):
         return [process for shard, process in enumerate(self.servers) if shard not in self._ready]
 
     def worker_lost(self, worker: int) -> list[Message]:
-        """Takes a dead worker out of the quorum; its gradient counts still if all shards hold it."""
+        """Removes a dead worker from the quorum; its gradient is still averaged if all shards hold it."""
         return super().worker_lost(worker) + self.expect()
 
     def expect(self) -> list[Message]:
-        """Tells the shards from how many gradients on they are to report."""
+        """Tells the shards how many gradients they must hold before they report."""
         return [Message(p, Header(Kind.EXPECT, step=self.step, count=self._reportable())) for p in self.servers]
 
     def handle(self, header: Header, now: float) -> list[Closed]:
-        """Takes a READY or NORM; `poll` closes the step."""
+        """Takes a READY or a NORM; it closes nothing, since `poll` closes the step."""
         if header.step == self.step:
             if header.kind == Kind.NORM:
                 self._norms[header.sender] = header
@@ -97,7 +97,7 @@ class QuorumCoordinator(Coordinator):
         return []
 
     def poll(self, now: float) -> tuple[list[Message], Closed | None]:
-        """Closes the step if its rule allows it; otherwise returns what is still to be asked, if anything."""
+        """Closes the step if the quorum allows it; if only norms are missing for that, asks all shards once."""
         if self.stopped:
             return [], None
         members = self._asked_norms if self._asked_norms is not None else self._members(now)
@@ -114,7 +114,7 @@ class QuorumCoordinator(Coordinator):
         return self._close(members, refused, squared_norm)
 
     def command(self) -> tuple[list[Message], Closed]:
-        """Sends the requested flags now, closing no step."""
+        """Sends the requested flags now, without closing a step."""
         messages = self._commits(self._take_flags() | Flag.COMMAND, members=0, scale=1.0)
         return messages, Closed(self.step, self.version, (), 0, (), float("nan"), messages[0].header.flags)
 
@@ -128,7 +128,7 @@ class QuorumCoordinator(Coordinator):
         return bits
 
     def _members(self, now: float) -> int:
-        """The intersection of what all shards hold, if that is enough to close the step; else 0."""
+        """Bitmap of the workers whose gradients all shards hold, if they are enough to close the step; else 0."""
         if len(self._ready) < len(self.servers):
             return 0
         common = -1
@@ -142,7 +142,7 @@ class QuorumCoordinator(Coordinator):
 
     def _squared_norms(self, members: int) -> list[float]:
         told = {s: h.value for s, h in self._ready.items() if h.members == members and not math.isnan(h.value)}
-        # In an answer NaN is the norm of an average that is NaN itself: the step will be refused.
+        # In a NORM, a NaN is not a missing norm, but that of an average that is NaN itself: the step will be refused.
         answered = {s: h.value for s, h in self._norms.items() if h.members == members}
         return list((told | answered).values())
 
@@ -171,7 +171,10 @@ class QuorumCoordinator(Coordinator):
         return messages, closed
 
     def _samples(self, members: int) -> int:
-        """Data-points behind `members`: exact where a shard held just them, else in proportion."""
+        """The number of data-points in the gradients of `members`.
+
+        It is exact if one of the shards held just these gradients; else it is estimated in proportion.
+        """
         held = next((h for h in self._ready.values() if h.members == members), next(iter(self._ready.values())))
         return round(held.count * members.bit_count() / held.members.bit_count())
 

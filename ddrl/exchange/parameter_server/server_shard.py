@@ -1,9 +1,9 @@
-"""A parameter server's shard as a state machine: messages in, messages out; no process, clock or MPI here.
+"""A parameter server's shard as a state machine, which takes and returns messages, and knows no process, clock or MPI.
 
-Synchronous: it holds the gradients of the current step, tells the chief whose they are (READY), and
-averages exactly the members that the chief commits, in the order of their worker ids, so that all shards
-apply the same set and the result does not depend on arrival (Adamski et al. 2018, section 2.3.3, with the
-backup workers of Chen et al. 2016). Asynchronous: it applies each gradient on arrival (section 2.3.2).
+With synchronous updates, it holds the gradients of the current step, tells the chief whose they are (READY), and
+averages exactly those of the members that the chief commits, in the order of their worker ids. So all shards apply the
+same gradients, and the result does not depend on the order of arrival (Adamski et al. 2018, section 2.3.3, with the
+backup workers of Chen et al. 2016). With asynchronous updates, it applies each gradient on arrival (section 2.3.2).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 class ServerShard(Server):
-    """One slice of the parameters and the optimizer on it.
+    """The server of one slice of the parameters, with the optimizer that updates it.
 
     Args:
-        index: of this shard among the servers.
+        index: index of this shard among the servers.
         size: float32 values in the slice.
-        optimizer: applies an averaged gradient in place.
+        optimizer: the slice's optimizer; each update writes the new parameters to a new array.
         workers: process of each worker, by worker id.
         chief: process of the chief.
-        asynchronous: apply each gradient on arrival.
-        needs_norm: send the squared norm with every READY, because the chief clips by it.
-        max_staleness: asynchronous: drop gradients more than this many versions old (0: unbounded).
+        asynchronous: whether to apply each gradient on arrival.
+        needs_norm: whether to send the squared norm with every READY, because the chief clips by it.
+        max_staleness: with asynchronous updates, drop gradients more than this many versions old (0: no limit).
 
     Attributes:
-        dropped: gradients that came too late, were too old, or not finite.
-        accepted: updates that were computed ahead.
+        dropped: number of gradients that came too late or, with asynchronous updates, were too old or not finite.
+        accepted: number of updates that had been computed ahead.
     """
 
     role = "parameter_server"
@@ -84,7 +84,7 @@ class ServerShard(Server):
 
     @property
     def held(self) -> int:
-        """Bitmap of the workers whose gradient for the current step is here."""
+        """Bitmap of the workers whose gradients for the current step this shard holds."""
         return to_bitmap(self._held)
 
     def channels(self, readers: Sequence[int]) -> list[Channel]:
@@ -110,9 +110,9 @@ class ServerShard(Server):
         raise ValueError(f"shard {self.index} cannot handle a {header.kind.name}")
 
     def work_ahead(self) -> None:
-        """Computes the update that is to be expected, while the chief has not yet committed it.
+        """Computes the update that the chief will most likely commit, before its COMMIT arrives.
 
-        It is done when all workers' gradients are here and finite; a COMMIT of something else discards it.
+        It does so if the gradients of all workers are here and finite. A COMMIT that differs discards this update.
         """
         whole = len(self._held) == len(self.workers) > 0
         if self.asynchronous or self.needs_norm or self.stopped or self._prepared is not None or not whole:
@@ -124,7 +124,7 @@ class ServerShard(Server):
             self._prepared = (members, self._next_rate, scale), parameters
 
     def worker_lost(self, worker: int) -> list[Message]:
-        """Sends that worker nothing more. A gradient that is already here stays: others may hold it too."""
+        """Sends a dead worker nothing more. Its gradient stays, if it is here: the other shards may hold it, too."""
         self.workers.pop(worker, None)
         return []
 
@@ -145,7 +145,7 @@ class ServerShard(Server):
         return Due(f"gradients of step {self.step}", absent)
 
     def counts(self) -> dict[str, int]:
-        """All shards drop the same gradients, or nearly, so one tells of them."""
+        """Counts dropped gradients in shard 0 only, because all shards drop nearly the same ones."""
         return {"gradients_dropped": self.dropped} if self.index == 0 else {}
 
     def _on_load(self, header: Header, payload: np.ndarray) -> list[Message]:
@@ -198,7 +198,7 @@ class ServerShard(Server):
         return [self._held[worker][1] for worker in from_bitmap(members)]
 
     def _on_commit(self, header: Header) -> list[Message]:
-        if not self.loaded:  # there is nothing to save, to publish, or to end with yet
+        if not self.loaded:  # there is nothing to save or to publish yet, and nothing to send at the end
             self._early.append(header)
             return []
         self.learning_rate = header.value
@@ -230,7 +230,7 @@ class ServerShard(Server):
             self._apply(self._gradients(members), learning_rate, scale)
 
     def _apply(self, gradients: list[np.ndarray], learning_rate: float, scale: float) -> None:
-        """The next version, in a new array: the old one may still be on its way to a straggler or a reader."""
+        """Makes the next version in a new array, since the old one may still be on its way to a straggler or reader."""
         parameters = empty_vector(self.parameters.size)
         self.optimizer.apply(self.parameters, gradients, learning_rate, scale, out=parameters)
         parameters.flags.writeable = False
@@ -238,7 +238,11 @@ class ServerShard(Server):
         self.version += 1
 
     def _command(self, header: Header) -> list[Message]:
-        """Flags without a step: the asynchronous mode's only COMMIT, and the last one of a run without gradients."""
+        """Carries out a COMMIT that has flags and closes no step.
+
+        With asynchronous updates every COMMIT is of this sort; with synchronous ones, only that of a run that ends
+        without another step.
+        """
         answers = self._to_workers(header.flags, members=0) if header.flags & Flag.STOP else []
         return answers + self._side_effects(header)
 
@@ -251,7 +255,7 @@ class ServerShard(Server):
             )
             messages.append(Message(self.chief, snapshot, everything(self.parameters, self.optimizer)))
         if header.flags & Flag.PUBLISH:
-            # In asynchronous mode shards differ in version: a publication carries the chief's number for it.
+            # With asynchronous updates the shards' versions differ, so they publish under the chief's number.
             name = header.version if self.asynchronous else self.version
             messages += self._published.add(name, self.version, self.parameters)
         return messages
@@ -280,7 +284,7 @@ class ServerShard(Server):
         worker = header.sender
         if worker not in self.workers:
             return []
-        # The worker matches its shards' answers by its own step: versions differ between shards here.
+        # The worker joins the shards' answers by its own step, since their versions differ here.
         reply = Header(Kind.PARAMETERS, sender=self.index, step=header.step + 1, version=self.version, flags=flags)
         answers = [Message(self.workers[worker], reply, self.parameters, newest_only=True)]
         if self.index == 0:

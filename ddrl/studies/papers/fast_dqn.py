@@ -56,11 +56,11 @@ class SuiteSettings(EvaluatedSettings):
 
     @property
     def played(self) -> tuple[str, ...]:
-        """The games by name."""
+        """Names of the games to play."""
         return tuple(scores_by_game()) if self.games == (ALL,) else self.games
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """For each algorithm a row for each game, what they come to, and curves."""
+        """For each algorithm, a table with a row for each game, a table of all games together, and curves."""
         tables: list[Table] = []
         panels: list[Panel] = []
         for group in grouped(outcomes, "algorithm"):
@@ -79,7 +79,7 @@ class SuiteSettings(EvaluatedSettings):
         )
 
     def _suite_panels(self, algorithm: Group, best: Scores) -> Iterator[Panel]:
-        """All games in the order of their percents, their median while learning, then every game by itself."""
+        """Panels of all games ordered by normalized score, of their median during training, and of each game."""
         unit, x_label = unit_of(algorithm.runs, STEPS)
         title = printed_name(algorithm["algorithm"])
         ours, percent = f"{title}, ours", "human-normalized (%)"
@@ -112,7 +112,7 @@ Scores = Mapping[str, float]
 
 
 def _suite_finding(outcomes: Sequence[Outcome], score: str) -> str:
-    """How each algorithm's best scores compare with people's."""
+    """A sentence that compares the best scores of each algorithm with those of people."""
     texts = []
     for group in grouped(outcomes, "algorithm"):
         if best := _raw(_means(group.runs, lambda run: best_score(run, score))):
@@ -123,14 +123,14 @@ def _suite_finding(outcomes: Sequence[Outcome], score: str) -> str:
 
 
 def best_score(run: Outcome, score: str) -> float | None:
-    """The largest mean of all evaluations of a run, or of the last 100 training games at any time; None of none."""
+    """The best score of a run: of all its evaluations, or the best online score at any time; None without a score."""
     kind = "evaluation" if score == EVALUATION else "train"
     scores = [record[score] for record in whole(list(run.records)) if record["kind"] == kind and score in record]
     return max(scores, default=None)
 
 
 def _means(outcomes: Sequence[Outcome], measure: Measure) -> dict[str, Interval]:
-    """Game -> mean over the seeds; games without any score are left out."""
+    """Game -> mean of a measure over the seeds; games without any score are left out."""
     return {game["game"]: score for game in grouped(outcomes, "game") if (score := mean(measure)(game))}
 
 
@@ -139,7 +139,7 @@ def _raw(means: Mapping[str, Interval]) -> Scores:
 
 
 def _published(games: Iterable[str]) -> dict[str, Scores]:
-    """Scores of the published agents."""
+    """Published agent -> its raw scores on these games."""
     known = {game: scores_of(game) for game in games}
     return {name: {game: getattr(of, column) for game, of in known.items()} for name, column in PUBLISHED.items()}
 
@@ -164,7 +164,7 @@ def _games_table(algorithm: Group, best: Mapping[str, Interval], last: Mapping[s
 
 
 def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[str, Interval]) -> Table:
-    """Published agents on the same games and on all 49, and ours."""
+    """A table of summaries: published agents on the same games and on all 49, and ours."""
     agents = _published(best)
     agents |= {f"{name}, all 49 games": raw for name, raw in _published(scores_by_game()).items()}
     agents |= {f"{algorithm}, best": _raw(best), f"{algorithm}, last": _raw(last)}
@@ -177,12 +177,12 @@ def _summary_table(algorithm: str, best: Mapping[str, Interval], last: Mapping[s
 
 
 def _percents(raw: Scores) -> list[float]:
-    """Human-normalized, ascending."""
+    """The human-normalized scores in percent, in ascending order."""
     return sorted(scores_of(game).normalized(score) for game, score in raw.items())
 
 
 def median_curve(curves: Mapping[str, Curve]) -> Curve:
-    """Median over games of human-normalized scores, where all games have some."""
+    """The curve of the median human-normalized score over games, where all games have scores."""
     if not curves or not all(curve.x for curve in curves.values()):
         return Curve("", [], [])
     first, last = max(curve.x[0] for curve in curves.values()), min(curve.x[-1] for curve in curves.values())
@@ -195,7 +195,7 @@ def median_curve(curves: Mapping[str, Curve]) -> Curve:
 
 
 def _with_levels(curve: Curve, label: str, levels: Scores) -> list[Curve]:
-    """A curve and what it is compared with, as horizontal lines."""
+    """A curve, and the levels that it is compared with as horizontal lines."""
     ends = [curve.x[0], curve.x[-1]] if curve.x else []
     lines = [
         Curve(name, ends, [y] * len(ends), style=i, reference=True) for i, (name, y) in enumerate(levels.items(), 1)
@@ -269,22 +269,23 @@ class AblationSettings(TrainingSettings):
             checks.refuse(self, "replay_capacity", f"at least --target-period {self.target_period}, which fills it")
 
     def updates_per(self, run: Outcome, over: str) -> float | None:
-        """Updates of the measured periods for each second, or whatever else a total counts."""
+        """Updates in the measured periods per second, agent step, or whatever the total `over` counts; None if the run
+        ended before."""
         period = self.target_period // run.point.config.replay_data.steps_per_update
         return rate_between(run.records, "update", period, (1 + self.periods) * period, over)
 
     def rate(self, run: Outcome) -> float | None:
-        """Agent steps/s: updates tell them, since acting may run ahead of learning within a period."""
+        """Agent steps/s, computed from updates, since acting may run ahead of learning within a period."""
         rate = self.updates_per(run, "wall_seconds")
         return rate and rate * run.point.config.replay_data.steps_per_update
 
     def intensity(self, run: Outcome) -> float | None:
-        """Uses of each transition over the measured periods. Single lines say less, as acting may be ahead."""
+        """Uses of each transition over the measured periods; single records say less, since acting may be ahead."""
         rate = self.updates_per(run, "agent_steps")
         return rate and rate * run.point.config.optimizer.batch_size
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """All variants of one trial, then those of the next: a machine that slows down does so for all of them."""
+        """Yields all variants of one trial before those of the next: a machine that slows down slows all variants."""
         for labels in product(game=self.games, seed=self.seeds, variant=self.variants, samplers=self.samplers):
             if labels["samplers"] > 1 or not VARIANTS[labels["variant"]][1]:
                 yield labels
@@ -304,7 +305,7 @@ class AblationSettings(TrainingSettings):
         )
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """Tables 1 to 3 of the paper, ours beside its own, and what they were made of."""
+        """Tables 1 to 3 of the paper with our numbers beside its own, and the rates that ours are computed from."""
         tables: list[Table] = []
         panels: list[Panel] = []
         for game in grouped(outcomes, "game"):
@@ -330,14 +331,14 @@ class AblationSettings(TrainingSettings):
 
 
 def mean_and_deviation(trials: Sequence[float]) -> str | None:
-    """Such as 25.08 ± 0.52, the deviation of a sample; None of no values."""
+    """Mean and sample standard deviation as a text, such as 25.08 ± 0.52; None without values."""
     if len(trials) < 2:
         return f"{trials[0]:.2f}" if trials else None
     return f"{statistics.mean(trials):.2f} ± {statistics.stdev(trials):.2f}"
 
 
 def _hours_tables(game: str, settings: AblationSettings, hours: Mapping[Cell, list[float]]) -> Iterator[Table]:
-    """Each with a row for each number of samplers, a column for each variant, ours and the paper's."""
+    """Tables with a row for each number of samplers, and columns for each variant, ours and the paper's."""
     ours = {cell: statistics.mean(trials) for cell, trials in hours.items() if trials}
     counts = {len(trials) for trials in hours.values()}
     trials = "one trial" if counts == {1} else f"mean and deviation of {count_text(counts)} trials"
@@ -364,7 +365,7 @@ def _hours_tables(game: str, settings: AblationSettings, hours: Mapping[Cell, li
 
 
 def _ablation_panels(game: str, settings: AblationSettings, hours: Mapping[Cell, list[float]]) -> Iterator[Panel]:
-    """Hours, and the speed-up beside the paper's, by samplers."""
+    """Panels of the hours, and of the speed-up beside the paper's, by samplers."""
     measured, faster = [], []
     baseline = statistics.mean(hours[BASELINE]) if hours.get(BASELINE) else None
     for style, variant in enumerate(settings.variants):

@@ -38,7 +38,7 @@ from ddrl.studies.tables import Columns, Table, table
 from ddrl.types import Machine
 
 ALGORITHMS = ("a2c", "ppo")
-EVALUATION_GAMES = 10  # of each policy; ten policies make the paper's 100 episodes
+EVALUATION_GAMES = 10  # in the evaluation of a policy; ten policies make the paper's 100 episodes
 HASHES = "parameter_hashes.txt"  # of runs with --deterministic
 NOTES = {
     "speed-up": "Liu et al. 2020, figure 4: about 1.5 at a small variance of step times, more than 5 at a large one; "
@@ -112,12 +112,12 @@ class HtsSettings(BudgetSettings):
 
     @property
     def variation(self) -> float:
-        """That of the parts alpha and predictors."""
+        """The variation of step times in the parts alpha and predictors: the one nearest to 1."""
         return min(self.variations, key=lambda value: abs(value - 1.0))
 
     @property
     def methods(self) -> list[str]:
-        """Of the part scores."""
+        """Names of the algorithms that the part scores compares."""
         pairs = [name for algorithm in self.algorithms for name in (algorithm, f"hts-{algorithm}")]
         return pairs + ["impala"] * self.impala
 
@@ -127,7 +127,7 @@ class HtsSettings(BudgetSettings):
         return rate(warm_up_seconds=self.warm_up_seconds)
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """All of them, part by part. The parts about speed play the first game alone."""
+        """Yields the points part by part. The parts about speed play only the first game."""
         varied: dict[str, dict[str, Sequence[Any]]] = {
             "speed-up": {"variation": self.variations, "method": ("synchronous", "hts")},
             "alpha": {"alpha": self.alphas},
@@ -167,7 +167,8 @@ class HtsSettings(BudgetSettings):
         return config
 
     def double_buffered(self, config: TrainConfig, alpha: int = 0) -> TrainConfig:
-        """HTS-RL of a synchronous algorithm: groups, predictors, and as much data in each update.
+        """The settings of HTS-RL from those of its synchronous algorithm: with groups and predictors, and with as much
+        data in each update if whole minibatches allow it.
 
         Args:
             alpha: steps between two synchronizations (0: --least-alpha, in whole unrolls of the algorithm).
@@ -179,7 +180,7 @@ class HtsSettings(BudgetSettings):
         alpha = alpha or unroll * math.ceil(self.least_alpha / unroll)
         batch = config.optimizer.batch_size or unroll * simulators
         groups = self.groups or simulators
-        # Whatever the part predictors has: padded to another size, parameters could differ in bits.
+        # The part predictors must not change it: with queries padded to another size, parameters could differ in bits.
         together = max(simulators // groups, simulators // self.predictors) if self.predictors else 0
         return config.changed(
             algorithm={"unroll_length": unroll},
@@ -210,14 +211,14 @@ class HtsSettings(BudgetSettings):
         )
 
     def _finding(self, outcomes: Sequence[Outcome]) -> str:
-        """What the first part came to."""
+        """The finding of the first part that was measured."""
         groups = grouped(outcomes, *outcomes[0].point.labels)
         if groups[0]["part"] == "scores":
             return extremes(groups, final(EVALUATION), "mean score of the last evaluation")
         return extremes(groups, mean(self.speed), "rate in agent steps/s")
 
     def _speed_up(self, outcomes: Sequence[Outcome]) -> PartReport:
-        """Figure 4, left: the x axis is the variance of a step's time."""
+        """Reports the part speed-up: figure 4, left, whose x axis is the variance of a step's time."""
 
         def of_method(method: str) -> Callable[[Group], Interval | None]:
             return lambda group: bootstrap(values(self.speed, having(group.runs, method=method)))
@@ -243,7 +244,7 @@ class HtsSettings(BudgetSettings):
         return speeds, [Panel("Speed-up", "variance of the step time (ms²)", "HTS-RL / synchronous", curves, zero=True)]
 
     def _rates(self, outcomes: Sequence[Outcome], label: str, title: str, x_label: str, columns: Columns) -> PartReport:
-        """Agent steps/s over a label, and more columns of the table."""
+        """A table and a panel of agent steps/s over a label; `columns` are further columns of the table."""
         lines, speed = _lines(outcomes, label), mean(self.speed)
         rates = table(title, itertools.chain(*lines.values()), {
             "algorithm": "algorithm", label: label, "agent steps/s": speed, **columns
@@ -252,13 +253,14 @@ class HtsSettings(BudgetSettings):
         return rates, [Panel(title, x_label, "agent steps/s", curves, log_x=True, zero=True)]
 
     def _alpha(self, outcomes: Sequence[Outcome]) -> PartReport:
-        """Table 5."""
+        """Reports the part alpha: table 5."""
         unroll: Columns = {"unroll": lambda group: group.config.algorithm.learns_from.unroll_length}
         interval = "steps between synchronizations (alpha)"
         return self._rates(outcomes, "alpha", "Synchronization interval", interval, unroll)
 
     def _predictors(self, outcomes: Sequence[Outcome]) -> PartReport:
-        """Table 4, and whether runs of one seed had equal parameters in every version that both of them have."""
+        """Reports the part predictors: table 4, and whether runs of one seed had equal parameters in all versions that
+        all of them have."""
         common = {group["algorithm"]: compared(group.runs) for group in grouped(outcomes, "algorithm")}
         columns: Columns = {
             "versions compared": lambda group: common[group["algorithm"]][0],
@@ -267,7 +269,7 @@ class HtsSettings(BudgetSettings):
         return self._rates(outcomes, "predictors", "Predictor threads", "predictor threads", columns)
 
     def _scores(self, outcomes: Sequence[Outcome]) -> PartReport:
-        """Tables 1 and 2, and figure 5."""
+        """Reports the part scores: tables 1 and 2, and figure 5."""
         games = grouped(outcomes, "game")
         limits = {game["game"]: 60.0 * self.time_limit_minutes or fastest_end(game.runs) for game in games}
         groups = [group for game in games for group in grouped(game.runs, "game", "method")]
@@ -296,13 +298,18 @@ PartReport = tuple[Table, Sequence[Panel]]
 
 
 def _lines(outcomes: Sequence[Outcome], label: str) -> dict[str, list[Group]]:
-    """Name of an algorithm -> its groups by a label."""
+    """Name of an algorithm -> its runs, grouped by a label."""
     lines = grouped(outcomes, "algorithm")
     return {line["algorithm"].upper(): grouped(line.runs, "algorithm", label) for line in lines}
 
 
 def compared(outcomes: Sequence[Outcome]) -> tuple[int, str]:
-    """Versions whose parameters were compared between runs of equal seeds, and 'equal' or the first that differs."""
+    """Compares the parameters of runs of equal seeds, version by version.
+
+    Returns:
+        The number of versions that were compared, and a text: that they are equal, which is the first that differs, or
+        that none was compared.
+    """
     total = 0
     for seed in {outcome.point.config.run.seed for outcome in outcomes}:
         runs = [_hashes(outcome) for outcome in outcomes if outcome.point.config.run.seed == seed]
@@ -324,7 +331,7 @@ def _hashes(outcome: Outcome) -> dict[int, str]:
 
 
 def _minutes_to(score: float) -> Callable[[Group], Interval | None]:
-    """Mean of the required times; None where some seed never reached the score."""
+    """The measure of a group that is its mean required time in minutes; None if a seed never reached the score."""
 
     def measure(group: Group) -> Interval | None:
         times = [required_time(evaluations(run), score) for run in group.runs]
@@ -334,7 +341,7 @@ def _minutes_to(score: float) -> Callable[[Group], Interval | None]:
 
 
 def fastest_end(outcomes: Sequence[Outcome]) -> float:
-    """Seconds of wall time after which the method that ends first has ended, its slowest seed included."""
+    """Seconds of wall time until all seeds of the fastest method had ended."""
     return min(max(map(given_seconds, group.runs)) for group in grouped(outcomes, "method"))
 
 

@@ -1,4 +1,4 @@
-"""Ape-X by number of actors: Horgan et al. 2018, figures 4, 6, 7, and 12."""
+"""The study of Ape-X with different numbers of actors: Horgan et al. 2018, figures 4, 6, 7, and 12."""
 
 from __future__ import annotations
 
@@ -73,12 +73,15 @@ class ActorsSettings(ApexSettings):
 
     @property
     def many(self) -> int:
-        """The largest one."""
+        """The largest number of actors."""
         return max(self.actors)
 
     def variants(self, part: str) -> list[Labels]:
-        """The labels of a part's lines; parts share some. duplicates: how often each transition is inserted; epsilons:
-        how many different ones there are (0: each simulator's own)."""
+        """The labels of what a part compares, some of which are also those of another part.
+
+        The label `duplicates` is how often each transition is inserted, and `epsilons` how many different epsilons
+        there are (0: each simulator has its own).
+        """
         few, many, first = self.few, self.many, self.replays[0]
         if part == "number":
             return [_variant(replay, actors) for replay in self.replays for actors in sorted(self.actors)]
@@ -87,7 +90,7 @@ class ActorsSettings(ApexSettings):
         return [_variant(first, many), _variant(first, many, epsilons=self.epsilons)]
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Runs of one seed follow each other, so that half a study compares something."""
+        """Yields the points of each game seed by seed, so that a study that is half done has something to compare."""
         variants: list[Labels] = []
         for part in self.parts:
             variants += [variant for variant in self.variants(part) if variant not in variants]
@@ -113,7 +116,7 @@ class ActorsSettings(ApexSettings):
         return config.changed(replay={"priority_exponent": 0.0}, optimizer={"learning_rate": rate})
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """A table of all, and panels for each part and game."""
+        """A table of all runs, a table of what more actors gain, and panels for each part and game."""
         labels = {name: name for name in ("game", *LABELS)}
         heading = "Ape-X by number of actors"
         panels = [panel for game in self.games for panel in self._panels(having(outcomes, game=game), game)]
@@ -139,8 +142,9 @@ class ActorsSettings(ApexSettings):
         return dataclasses.replace(report, finding=finding, tables=[*report.tables, *more])
 
     def _compared(self, part: str, outcomes: Sequence[Outcome], ratios: Mapping[str, Interval | None]) -> Iterator[str]:
-        """What a part's runs say, by the updates that the target took, which do not count how long a job takes to
-        start.
+        """Yields clauses that compare a part's runs by the number of updates until the target.
+
+        Unlike times, these do not include how long a job takes to start.
 
         Args:
             ratios: see `_ratios`.
@@ -166,7 +170,7 @@ class ActorsSettings(ApexSettings):
             yield compared(*one, *other, "ratio of these updates")
 
     def _ratios(self, outcomes: Sequence[Outcome]) -> dict[str, Interval | None]:
-        """Of the updates that the most actors took to those of the fewest, with each replay."""
+        """Replay -> the ratio of the updates until the target with the most actors to those with the fewest."""
         return {
             replay: bootstrap_ratio(
                 self._updates(outcomes, _variant(replay, self.many)),
@@ -176,11 +180,11 @@ class ActorsSettings(ApexSettings):
         }
 
     def _mean_updates(self, outcomes: Sequence[Outcome], variant: Labels) -> Interval | None:
-        """Their mean; None where a run never reached the target."""
+        """Mean number of updates until a variant's runs reached the target; None if a run never did."""
         return bootstrap(self._updates(outcomes, variant))
 
     def _updates(self, outcomes: Sequence[Outcome], variant: Labels) -> list[int]:
-        """That the target took in each run of a variant; nothing where one never reached it."""
+        """Updates until each run of a variant reached the target; empty if one never did."""
         assert self.target_score is not None
         updates = updates_until(having(outcomes, **variant), self.score_name, self.target_score)
         reached = [count for count in updates if count is not None]

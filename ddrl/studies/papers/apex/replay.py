@@ -1,4 +1,4 @@
-"""Ape-X by its replay: Horgan et al. 2018, figure 5 and appendix E."""
+"""The study of Ape-X with different replays: Horgan et al. 2018, figure 5 and appendix E."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddrl.studies.tables import Columns
 from ddrl.types import Machine
 
 PARTS = {"capacity": "capacities", "batch-size": "batch_sizes", "exponent": "priority_exponents"}
-"""Part -> the field of its values."""
+"""Part -> the setting that holds its values."""
 TITLES = {"capacity": "replay capacity", "batch-size": "batch size", "exponent": "priority exponent"}
 REPLAY_NOTES = {
     "capacity": "Horgan et al. 2018, figure 5: a small benefit of larger replays, from 250,000 to 2 million "
@@ -50,7 +50,7 @@ class ReplaySettings(ApexSettings):
             raise UsageError("--priority-exponents must be between 0 and 1")
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Part by part."""
+        """Yields the points part by part."""
         for part in self.parts:
             values = sorted(getattr(self, PARTS[part]))
             yield from product(part=[part], game=self.games, seed=self.seeds, value=values)

@@ -1,4 +1,4 @@
-"""What the studies of Ape-X have in common: settings, and what a report says of repeats."""
+"""What the studies of Ape-X have in common: settings, and the tables and panels of their reports."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class ApexSettings(TargetSettings, ScoredSettings):
 
     @property
     def report_seconds(self) -> float:
-        """The learner's updates are told apart by the second."""
+        """Seconds between measurements of a run, few enough to time the learner's updates to the second."""
         return 1.0
 
     def base(self, game: str, machine: Machine) -> TrainConfig:
         """`ddrl train apex-dqn` with the study's budget and evaluations.
 
         Raises:
-            UsageError: --train-options that cannot be.
+            UsageError: --train-options cannot be read, or are refused.
         """
         config = base_config(self, "apex-dqn", game, machine)
         if not config.apex.actors:
@@ -79,10 +79,10 @@ class ApexSettings(TargetSettings, ScoredSettings):
         self, heading: str, outcomes: Sequence[Outcome], tables: Mapping[str, tuple[Sequence[Group], Columns]],
         panels: Sequence[Panel], columns: int, notes: Sequence[str],
     ) -> Report:  # fmt: skip
-        """A report whose tables say what repeats of a point came to.
+        """A report whose tables have a row with the results of each group of repeats.
 
         Args:
-            tables: title -> its groups, and what tells them apart.
+            tables: title -> the groups of the table, and the columns that identify them.
         """
         groups = next(iter(tables.values()))[0]
         if self.stop_at_target:  # there is no final score
@@ -106,7 +106,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         )
 
     def _columns(self) -> Columns:
-        """Runs that end with the target have no final score."""
+        """The columns with a group's results. Runs that end at the target have no final score."""
         last: Columns = {} if self.stop_at_target else {"final score": final(self.score_name)}
         timed: Columns = {}
         if (target := self.target_score) is not None:
@@ -125,20 +125,21 @@ class ApexSettings(TargetSettings, ScoredSettings):
     def curves(
         self, title: str, groups: Sequence[Group], label: Callable[[Group], str], against: str = SECONDS
     ) -> Panel:
-        """Scores while learning."""
+        """A panel with the scores of each group during training."""
         y_label = f"{self.score} score"
         return learning_panel(title, y_label, groups, self.score_name, label, against, hold=self.stop_at_target)
 
     def end_panels(
         self, game: str, what: str, lines: Mapping[str, Sequence[Group]], x: str, log_x: bool
     ) -> Iterator[Panel]:
-        """Final scores over what was varied, unless runs ended with the target; times to it, of the values with which
-        every run reached it.
+        """Panels over a varied quantity: of final scores, unless runs ended at the target, and of the times to it.
+
+        The times are those of groups in which every run reached the target.
 
         Args:
-            what: was varied.
-            lines: label -> groups, by value.
-            x: the label of their value.
+            what: name of the varied quantity.
+            lines: name of a curve -> its groups, in the order of their values.
+            x: the groups' label that holds the value.
         """
         if not self.stop_at_target:
             scores = [over(groups, x, final(self.score_name), label) for label, groups in lines.items()]
@@ -149,7 +150,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
             yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
 
     def _minutes(self, group: Group) -> Interval | None:
-        """To the target; None where a run missed it, or where there is none."""
+        """Mean minutes to the target; None if a run missed it, or if there is none."""
         times = self.times(group)
         mean = times and times.mean()
         return mean and mean.map(lambda seconds: seconds / 60.0)

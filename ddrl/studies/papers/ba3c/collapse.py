@@ -47,12 +47,13 @@ class CollapseSettings(BudgetSettings):
 
 
 class Level(NamedTuple):
-    """Scores of one game.
+    """The online scores of one game by which its runs are judged.
 
     Attributes:
-        start: lowest of the first scores of all runs, some of which have learned before their first line.
-        learned: from which on a run has learned; infinite where no run rose above its first score.
-        best: of all runs.
+        start: the lowest of all runs' first scores, since some runs have learned before their first score.
+        learned: the score from which a run counts as having learned; infinite if it was not given and no run rose above
+            its first score.
+        best: the highest score of all runs.
     """
 
     start: float
@@ -64,7 +65,7 @@ def levels(outcomes: Sequence[Outcome], learned_score: float | None = None) -> d
     """Game -> its level, for games with scores.
 
     Args:
-        learned_score: from which on a run has learned (None: halfway from the start to the best of all runs).
+        learned_score: the score from which a run counts as having learned (None: halfway from start to best).
     """
     by_game = {}
     for group in grouped(outcomes, "game"):
@@ -77,27 +78,28 @@ def levels(outcomes: Sequence[Outcome], learned_score: float | None = None) -> d
 
 
 def scores_of(run: Outcome) -> list[float]:
-    """Online scores, oldest first, from the first one on that is the mean of as many games as all others."""
+    """The online scores of a run, oldest first, without early ones that are means of fewer games than the others."""
     records = [record for record in run.records if record["kind"] == "train" and ONLINE in record]
     return [record[ONLINE] for record in records if record.get("episodes", ONLINE_EPISODES) >= ONLINE_EPISODES]
 
 
 def learned(run: Outcome, level: Level) -> bool:
-    """Whether its score ever reached the level."""
+    """Whether the run's score ever reached the one from which it counts as having learned."""
     return max(scores_of(run), default=-float("inf")) >= level.learned
 
 
 def collapsed(run: Outcome, level: Level) -> bool:
-    """Whether it learned, and lost three quarters of its gain until its end."""
+    """Whether the run learned, and had lost more than three quarters of its gain at its end."""
     scores = scores_of(run)
     return learned(run, level) and scores[-1] < level.start + KEPT * (max(scores) - level.start)
 
 
 def columns(by_game: Mapping[str, Level]) -> Columns:
-    """Of a table of groups of one game: best and last score, how many learned, and how many of these collapsed."""
+    """Columns for a table of groups, each of one game: best and last score, how many runs learned, and how many of
+    these collapsed."""
 
     def good(group: Group) -> list[bool]:
-        """Of each run that learned, whether it then collapsed."""
+        """For each run that learned, whether it then collapsed."""
         level = by_game[group.runs[0].point.labels["game"]]
         return [collapsed(run, level) for run in group.runs if learned(run, level)]
 
@@ -115,7 +117,7 @@ def finding(sides: Sequence[tuple[str, Sequence[Outcome]]], by_game: Mapping[str
     """How many runs learned, and how many of these collapsed, in one sentence.
 
     Args:
-        sides: what is compared, in words, and its runs.
+        sides: (name in words, runs) of each side that is compared.
     """
     clauses = []
     for name, runs in sides:
@@ -127,7 +129,7 @@ def finding(sides: Sequence[tuple[str, Sequence[Outcome]]], by_game: Mapping[str
 
 
 def rule_text(by_game: Mapping[str, Level]) -> str:
-    """What was counted."""
+    """A note that says which runs count as having learned, and which as collapsed."""
     if not by_game:
         return f"no run played {ONLINE_EPISODES} games, so it is unknown whether any of them learned"
     each = "; ".join(
@@ -162,7 +164,7 @@ class StalenessSettings(CollapseSettings):
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         config = base_config(self, "ba3c", labels["game"], machine)
-        servers = {} if config.exchange.servers else {"parameter_servers": None}  # not that of one worker
+        servers = {} if config.exchange.servers else {"parameter_servers": None}  # the usual number, not one worker's
         exchange = {"workers": labels["workers"], "updates": labels["mode"], **servers}
         return config.changed(exchange=exchange, run=self.run)
 
@@ -171,7 +173,7 @@ class StalenessSettings(CollapseSettings):
         found = levels(outcomes, self.learned_score)
 
         def stale(measure: Callable[[Group], Any]) -> Callable[[Group], Any]:
-            """Synchronous gradients never are, and so it is not measured."""
+            """A measure of staleness, which is 0 for synchronous gradients: they are never stale, nor measured."""
             return lambda group: measure(group) if group["mode"] == "asynchronous" else 0
 
         return Report(
@@ -220,7 +222,7 @@ def _staleness_panels(group: Group) -> Iterator[Panel]:
 
 
 def _never_stale(modes: Sequence[Group], curve: Curve) -> Curve:
-    """That of synchronous gradients, which is not measured; others as they are."""
+    """A curve of 0 for the staleness of synchronous gradients, which is not measured; others as they are."""
     mode = next((mode for mode in modes if mode["mode"] == curve.label == "synchronous"), None)
     if mode is None:
         return curve
@@ -261,18 +263,18 @@ class LearningRateSettings(CollapseSettings):
         checks.at_least(self, 1, "base_batch")
 
     def rule_of(self, group: Group) -> str:
-        """The rule's name; at the base batch that of both."""
+        """The name of a group's rule, or 'both' at the base batch."""
         return "both" if group["batch"] == self.base_batch else group["rule"]
 
     def sides(self, outcomes: Sequence[Outcome]) -> Iterator[tuple[str, Sequence[Outcome]]]:
-        """Name and runs of each rule, and of the batch at which they are one."""
+        """Yields the name and the runs of the batch at which both rules are the same, and of each rule at others."""
         if same := [run for run in outcomes if run.point.labels["batch"] == self.base_batch]:
             yield f"either rule at {self.base_batch:,}", same
         for group in grouped([run for run in outcomes if run.point.labels["batch"] != self.base_batch], "rule"):
             yield {"constant": "a constant rate", "linear": "one that grows with the batch"}[group["rule"]], group.runs
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """From the smallest batch on; at the base batch one rule's alone, since they are the same."""
+        """Yields the points batch by batch; at the base batch only those of one rule, since both are the same there."""
         for game, batch in itertools.product(self.games, self.batch_size):
             rules = self.rules if batch != self.base_batch else self.rules[:1]
             yield from product(game=[game], batch=[batch], rule=rules, seed=self.seeds)

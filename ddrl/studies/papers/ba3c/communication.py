@@ -68,7 +68,7 @@ class CommunicationSettings(TimedSettings):
         return of_run
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """A size that both parts have is there once."""
+        """Yields all neurons with the first number of servers, then the other servers with the first neurons."""
         neurons, servers = self.neurons, self.parameter_servers
         pairs = [(n, servers[0]) for n in neurons] + [(neurons[0], s) for s in servers[1:]]
         for game, (n, s), seed in itertools.product(self.games, pairs, self.seeds):
@@ -129,7 +129,7 @@ class CommunicationSettings(TimedSettings):
 
 
 def weights(group: Group) -> int:
-    """Length of the parameter vector; 0 where the game is not here."""
+    """Length of the parameter vector; 0 if the game cannot be made here."""
     return _parameter_count(group.config)
 
 

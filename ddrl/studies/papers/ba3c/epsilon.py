@@ -30,7 +30,8 @@ from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
 RATES = {"epsilon": "adam_epsilon", "beta1": "beta1", "beta2": "beta2", "learning_rate": "learning_rate"}
-"""Setting, and label that tells the cells of one game and batch apart -> field of the optimizer's settings."""
+"""Field of the study's settings -> field of the optimizer's settings. The former are also the labels that distinguish
+the cells of one game and batch."""
 SYMBOLS = {"epsilon": "ε", "beta1": "β1", "beta2": "β2", "learning_rate": "rate"}
 CURVES = len(COLOURS)  # in a panel at most: more would look alike
 PAPER = (
@@ -75,18 +76,18 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
 
     @property
     def rule(self) -> Rule:
-        """When a run is hopeless."""
+        """The median rule by which a run is hopeless."""
         if self.minutes:
             return Rule(self.score_name, SECONDS, 60.0 * self.minutes * self.stop_after)
         return Rule(self.score_name, STEPS, self.agent_steps * self.stop_after)
 
     @property
     def given(self) -> dict[str, tuple[float, ...]]:
-        """The rates of Adam that are given."""
+        """Those settings of Adam in RATES for which values are given, with these values."""
         return {name: chosen for name in RATES if (chosen := getattr(self, name))}
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Runs of one seed follow each other, so that half a study compares something."""
+        """Yields the points of each game seed by seed, so that a study that is half done has something to compare."""
         for game in self.games:
             preset = base_config(self, "ba3c", game, machine).optimizer
             rates = {name: self.given.get(name, (getattr(preset, field),)) for name, field in RATES.items()}
@@ -116,7 +117,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         return config.changed(optimizer=rates, run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """For each game a panel of curves for each batch, and heat maps of all cells."""
+        """A table of all cells, one of the best epsilons, and for each game curves of each batch and heat maps."""
         groups = grouped(outcomes, "game", "batch", *RATES)
         varied = [name for name in RATES if name == "epsilon" or len({group[name] for group in groups}) > 1]
         groups.sort(key=lambda group: (self.games.index(group["game"]), group["batch"], *(-group[n] for n in varied)))
@@ -140,7 +141,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         )
 
     def _finding(self, cells: Sequence[Cell]) -> str:
-        """What the cells came to, in one sentence."""
+        """In which cells the final score is lowest and highest, in a sentence."""
         return extremes(cells, lambda cell: cell.score, f"final {self.score} score", lambda cell: (
             f"{cell.name} with an effective batch of {cell['batch']:,}"
             + (f" on {cell['game']}" if len(self.games) > 1 else "")
@@ -164,7 +165,8 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
                 yield Panel(f"{of_game[0]['game']}: {title}", "effective batch", rows, (), heat=heat)
 
     def _heat_maps(self, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
-        """Of the time to the target where any run reached it, and of the final score where not all cells did."""
+        """Yields heat maps with their titles: of the time to the target if any run reached it, and of the final score
+        unless a run of every cell did."""
         reached, target = [cell for cell in cells if cell.times is not None and cell.times.reached], self.target_score
         if reached:
             label = f"time to {self.score} score {target:g} (min)"
@@ -203,7 +205,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
 
 
 def run_cell(point: Point, path: Path) -> None:
-    """Trains, until it is hopeless where that is asked for.
+    """Trains a point; with --stop-hopeless, it ends when the run is hopeless.
 
     Raises:
         UsageError, RuntimeError: see train_point.
@@ -218,18 +220,18 @@ def run_cell(point: Point, path: Path) -> None:
 
 
 def _compared(other: Point, point: Point) -> bool:
-    """Whether a point is of another cell with the same game and batch."""
+    """Whether `other` belongs to another cell than `point`, with the same game and batch."""
     differing = {name for name, value in point.labels.items() if other.labels[name] != value}
     return bool(differing) and differing <= RATES.keys()
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell(Group):
-    """The repeats of one combination.
+    """The repeats of one combination of game, batch and settings of Adam.
 
     Attributes:
-        name: its values of what was varied.
-        others: cells of the same game and batch, beside the best one of them.
+        name: the values of the settings of Adam that were varied.
+        others: the other cells of the same game and batch, if this is the best of them; else empty.
     """
 
     settings: EpsilonSettings
@@ -238,12 +240,12 @@ class Cell(Group):
 
     @property
     def score(self) -> Interval | None:
-        """At the end of its runs, or when they were ended early."""
+        """Mean score at the end of its runs, or when they were ended early."""
         return final(self.settings.score_name)(self)
 
     @property
     def times(self) -> TimeToScore | None:
-        """To the target score, where there is one."""
+        """When its runs reached the target score; None without a target."""
         return self.settings.times(self)
 
     @property
@@ -253,14 +255,15 @@ class Cell(Group):
 
     @property
     def time_text(self) -> str | None:
-        """Time to the target; how many were ended early is said."""
+        """Time to the target as a text, with the number of runs that were ended early; None without a target."""
         if (times := self.times) is None:
             return None
         return times.text() + (f" ({self.early} stopped early)" if self.early and times.missed else "")
 
     @property
     def rank(self) -> tuple[float, float, float]:
-        """The smaller, the better: few that missed the target, little time, a high final score."""
+        """A rank that is smaller for a better cell: share of the runs that missed the target, then mean time to it,
+        then the negative final score."""
         score, times = self.score, self.times
         height = -score.mean if score else math.inf
         if times is None or not times.reached:
@@ -268,7 +271,8 @@ class Cell(Group):
         return (times.missed / times.count, sum(times.reached) / len(times.reached), height)
 
     def is_apart_from(self, other: Cell) -> bool:
-        """Whether it is told apart from a worse one: in times where it has some, else in final scores."""
+        """Whether this cell is told apart from a worse one: by times to the target if it has some, else by final
+        scores."""
         ours, theirs = self.times, other.times
         if ours is None or theirs is None or not ours.reached:
             return told_apart(self.score, other.score)
@@ -285,7 +289,7 @@ def _best(cells: Sequence[Cell]) -> Cell:
 
 
 def _alike(best: Cell) -> str:
-    """Those that are not told apart from the best one."""
+    """The names of the cells that are not told apart from the best one."""
     if not best.others:
         return "no other cell has finished"
     return "; ".join(cell.name for cell in best.others if not best.is_apart_from(cell)) or "none"
@@ -328,7 +332,7 @@ def _heat(
 
 
 def _time_of(cell: Cell) -> Shown:
-    """Minutes; where some missed, the mean with their limit, which the true one is above."""
+    """Mean minutes to the target; if some runs missed it, a lower bound, for which they count with their limit."""
     times, early = cell.times, f"\n{cell.early} stopped early" if cell.early else ""
     if times is None or not times.reached:
         return None, f"not reached\nin {times.limit / 60:.3g} min{early}" if times else ""

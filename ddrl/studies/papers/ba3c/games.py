@@ -79,7 +79,7 @@ class GamesSettings(BudgetSettings):
                 raise UsageError(f"--to-target: {game} has no published target; choose from {', '.join(TARGET_SCORES)}")
 
     def target(self, game: str) -> float | None:
-        """At which a run ends."""
+        """The score at which a run of a game ends; None if it has none."""
         return TARGET_SCORES.get(rom_name(game)) if self.to_target else None
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
@@ -91,7 +91,7 @@ class GamesSettings(BudgetSettings):
         return base_config(self, "ba3c", labels["game"], machine).changed(run=self.run, evaluation=evaluation)
 
     def times(self, game: Group) -> TimeToScore | None:
-        """Of its runs to the target, where there is one."""
+        """When the runs of a game reached its target; None without a target."""
         target = self.target(game["game"])
         return None if target is None else times_to(game.runs, EVALUATION, target, self.minutes)
 
@@ -135,7 +135,7 @@ class GamesSettings(BudgetSettings):
         )  # fmt: skip
 
     def _finding(self, games: Sequence[Group]) -> str:
-        """How many games reach their target, or else where the scores lie."""
+        """How many games reach their targets if runs end there, else the range of the last scores."""
         if not self.to_target:
             return extremes(games, final(EVALUATION), "mean score of the last evaluation")
         reached = [game for game in games if (times := self.times(game)) and times.median is not None]
@@ -148,18 +148,18 @@ class GamesSettings(BudgetSettings):
 
 
 def actions_of(game: Group) -> str:
-    """What its evaluation games do."""
+    """How actions are chosen in the evaluation games of a group, as a text."""
     evaluation = game.runs[0].point.config.evaluation
     return evaluation.eval_actions + (f", epsilon {evaluation.eval_epsilon:g}" if evaluation.eval_epsilon else "")
 
 
 def played(run: Outcome) -> list[Mapping[str, Any]]:
-    """Its evaluations whose games were all played to their end."""
+    """The evaluations of a run whose games were all played to their end."""
     return list(complete(evaluations(run)))
 
 
 def of_best(name: str, unit: float = 1.0) -> Measure:
-    """The measure of a number in the evaluation with the highest mean, None where there is none."""
+    """The measure that is a number in a run's evaluation with the highest mean; None without an evaluation."""
 
     def measure(run: Outcome) -> float | None:
         best = max(played(run), key=lambda record: record["mean"], default=None)
@@ -169,7 +169,7 @@ def of_best(name: str, unit: float = 1.0) -> Measure:
 
 
 def final_mean(run: Outcome) -> float | None:
-    """Of its last evaluation."""
+    """Mean score of a run's last evaluation."""
     return last_score(run, EVALUATION)
 
 

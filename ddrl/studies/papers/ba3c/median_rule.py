@@ -1,8 +1,9 @@
-"""The median rule: a run that is below the median of the others at the same time is ended, and marked.
+"""The median rule: a run whose score is below the median of other runs at the same time is ended early, and marked.
 
-That of Golovin et al. 2017 (Google Vizier, section 3.2): a run's best score until now against the median of what the
-runs of other cells had on average until that time. On average, or nearly half of the runs that still rise would end.
-Those that were ended early count, too, or the median would be that of the survivors.
+This is the rule of Golovin et al. 2017 (Google Vizier, section 3.2): it compares a run's best score so far with the
+median, over the runs of other cells, of their mean scores until that time. They are means, since otherwise nearly half
+of the runs that are still rising would be ended. Runs that were ended early count, too, since otherwise the median
+would be that of the survivors.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Train = Callable[[], None]
 
 
 class Rule(NamedTuple):
-    """When a run is hopeless.
+    """Which score the rule compares, and from when on.
 
     Attributes:
         score: ONLINE or EVALUATION.
@@ -49,7 +50,7 @@ class Other(NamedTuple):
 
 
 def verdict(rule: Rule, ours: Records, others: Sequence[Other]) -> dict[str, Any] | None:
-    """Why a run is hopeless, as JSON types; None where it is not, or where too few others got as far."""
+    """Why a run is hopeless, as JSON types; None if it is not, or if too few others have got as far."""
     scores = _scores(rule, ours)
     if not scores or scores[-1][0] < rule.begin:
         return None
@@ -77,17 +78,17 @@ def _scores(rule: Rule, records: Records) -> list[tuple[float, float]]:
 
 
 def train_unless_hopeless(train: Train, path: Path, others: Sequence[Path], rule: Rule) -> None:
-    """Trains, and asks the run to end when it is hopeless; its result is then `finished`, with why.
+    """Trains, and asks the run to end when it is hopeless; its result is then `finished`, with the reason.
 
     Args:
         train: trains in `path`.
-        others: directories of the runs that it is compared with, whether they are there yet or not.
+        others: directories of the runs that it is compared with, which need not exist yet.
 
     Raises:
         UsageError, RuntimeError: as `train` does.
     """
     if _close(path):
-        return  # what ended it came before the mark was made
+        return  # the rule had ended the run, but this process was stopped before it could mark the result
     ended = threading.Event()
     watch = threading.Thread(target=_watch, args=(path, others, rule, ended), name="median rule", daemon=True)
     watch.start()
@@ -100,14 +101,14 @@ def train_unless_hopeless(train: Train, path: Path, others: Sequence[Path], rule
 
 
 def _close(path: Path) -> bool:
-    """Marks the result of a run that was ended early; else forgets that it was to be."""
+    """Marks the result of a run that the rule ended early, and returns True; else removes the rule's request."""
     why, result = rundir.read_json(path / MARK), rundir.read_json(path / rundir.RESULT)
     if isinstance(why, dict) and isinstance(result, dict) and result.get("status") == "stopped":
         changed = {"status": "finished", "stopped_early": why, "message": why.get("message", "stopped early")}
         rundir.write_json(path / rundir.RESULT, result | changed)
         return True
     if isinstance(why, dict) and isinstance(result, dict) and result.pop("unevaluated", False):
-        rundir.write_json(path / rundir.RESULT, result)  # it was the rule that asked, and it does not ask again
+        rundir.write_json(path / rundir.RESULT, result)  # so that nobody resumes the run to evaluate it
     (path / MARK).unlink(missing_ok=True)
     return False
 
@@ -118,7 +119,7 @@ def _watch(path: Path, others: Sequence[Path], rule: Rule, ended: threading.Even
     records: dict[Path, list[dict[str, Any]]] = {each: [] for each in followed}
     while not ended.wait(LOOK_SECONDS):
         if (path / rundir.RESULT).exists():
-            continue  # of an earlier start, or it ends
+            continue  # the result is that of an earlier start, or the run is ending
         for each, lines in followed.items():
             records[each] += lines.read()
         why = verdict(

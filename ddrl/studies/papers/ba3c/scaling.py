@@ -95,7 +95,7 @@ class ScalingSettings(TargetSettings):
         return config.changed(run=self.run | report_often, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """Tables, and for each game a panel for each of rate, efficiency and time to the score."""
+        """Tables, and for each game panels of rate, efficiency and time to the score."""
         lines = [self._line(group.runs) for group in grouped(outcomes, "mode", "game")]
         sizes, target = [size for line in lines for size in line], self.target_score
         caption = f"rates after {self.warm_up_seconds:g} s of each run; {spread_text(outcomes)}"
@@ -147,7 +147,7 @@ class ScalingSettings(TargetSettings):
             })  # fmt: skip
 
     def _panels(self, game: Group, lines: Sequence[Line]) -> Iterator[Panel]:
-        """Data-points/s, efficiency, and the time to the score where there is one."""
+        """Panels of data-points/s, efficiency, and the time to the target score if there is one."""
         here, target = [line for line in lines if line[0]["game"] == game["game"]], self.target_score
         names = [NAMES[line[0]["mode"]] for line in here]
         axes: dict[str, Any] = {"log_x": True, "marks": _marks(here)}
@@ -195,7 +195,7 @@ class ScalingSettings(TargetSettings):
 
 
 def with_workers(config: TrainConfig, workers: int, workers_per_server: int, batch: int) -> TrainConfig:
-    """The settings with so many workers, each with such a batch. One worker is a single process."""
+    """The settings with another number of workers, and `batch` for each of them. One worker is a single process."""
     exchange: dict[str, object] = {"workers": workers}
     if workers == 1:
         exchange |= {"exchange": "parameter_server", "parameter_servers": 0}
@@ -205,13 +205,13 @@ def with_workers(config: TrainConfig, workers: int, workers_per_server: int, bat
 
 
 def evaluations(settings: Any, config: TrainConfig) -> dict[str, int]:
-    """The changes of the group `evaluation` for evaluations every so many agent steps."""
+    """Changes to the settings group `evaluation` for evaluations every `eval_every_steps` agent steps."""
     every = max(1, settings.eval_every_steps // config.effective_batch)
     return {"eval_games": settings.eval_games, "eval_every_updates": every}
 
 
 def run_scaled(point: Point, path: Path) -> None:
-    """Trains with the cores of its workers, as far as there are so many.
+    """Trains a point on as many cores as its workers are given, or on all if there are fewer.
 
     Raises:
         UsageError, RuntimeError: see train_point.
@@ -226,19 +226,19 @@ def run_scaled(point: Point, path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Scaled(Group):
-    """The repeats of one number of workers, beside those of the fewest, with which they are compared."""
+    """The repeats of one number of workers, and those of the fewest workers (`first`), to compare them with."""
 
     settings: ScalingSettings
     first: Group
 
     @property
     def times(self) -> TimeToScore | None:
-        """To the target, where there is one."""
+        """When the runs reached the target score; None without a target."""
         return self.settings.times(self)
 
     @property
     def cores(self) -> int | None:
-        """That the ranks had, where it is known; servers and evaluator share them with the workers."""
+        """Cores that the workers, servers and evaluator shared; None if unknown."""
         here = [cores for run in self.runs if isinstance(cores := machine_of(run.path).get("cores"), int)]
         return min([*here, *([self["cores"]] if self["cores"] else [])]) if here else None
 
@@ -249,19 +249,20 @@ class Scaled(Group):
 
     @property
     def speed_up(self) -> Interval | None:
-        """Ratio of data-points/s to those of the fewest workers; None of these."""
+        """Ratio of data-points/s to those of the fewest workers; None for the fewest workers themselves."""
         return ratio(self.settings.rate, self.runs, self.first.runs)
 
     @property
     def time_ratio(self) -> Interval | None:
-        """How many times sooner than the fewest; None unless all repeats of both reached the score."""
+        """How many times sooner than the fewest workers these reached the score; None for the fewest themselves, or
+        unless all repeats of both reached it."""
         ours, first = self.times, self.settings.times(self.first)
         if ours is None or first is None or ours.missed or first.missed or self.runs is self.first.runs:
             return None
         return bootstrap_ratio(first.reached, ours.reached)
 
     def for_each(self, gain: Interval | None) -> Interval | None:
-        """Parallel efficiency: what is gained for each worker."""
+        """Parallel efficiency: the gain for each worker."""
         return efficiency(gain, self["workers"], self.first["workers"])
 
 
@@ -282,7 +283,8 @@ def _shares(line: Line) -> list[tuple[int, Interval | None]]:
 
 
 def _time_curves(lines: Sequence[Line], unit: float) -> Iterator[Curve]:
-    """Means where all repeats reached the score, hollow bounds where not all did, and linear gains."""
+    """Curves of mean times where all repeats reached the score, hollow points of lower bounds where not all did, and
+    reference lines of linear gains."""
     means: list[Curve] = []
     for style, line in enumerate(lines):
         timed = [(size["workers"], size.times) for size in line if size.times is not None]
@@ -296,7 +298,7 @@ def _time_curves(lines: Sequence[Line], unit: float) -> Iterator[Curve]:
 
 
 def _marks(lines: Sequence[Line]) -> list[Mark]:
-    """Where the batch rule changes, and from where on there were more workers than cores."""
+    """Vertical lines where the batch rule changes, and from which on there were more workers than cores."""
     every = [size for line in lines for size in line]
     strong = [size for size in every if size["mode"] == STRONG]
     smallest = next((size.config.batch_size for size in strong if size["at_least"]), 0)
@@ -315,7 +317,7 @@ def _between(sizes: Sequence[Scaled], differs: Callable[[Scaled], bool]) -> floa
 
 
 def _listed(items: Sequence[Any]) -> str:
-    """Each once."""
+    """The items in one text, each once."""
     return ", ".join(dict.fromkeys(map(str, items)))
 
 

@@ -36,23 +36,26 @@ EPSILONS = {"categorical-dqn": 0.01, "rainbow": 0.005}
 
 
 def rate_factor(algorithm: str, size: int) -> float:
-    """Between two of the published sizes on the line through their logarithms, beyond them as at the last one."""
+    """The learning rate at a batch size, over that of batch 32.
+
+    Between published sizes it is interpolated linearly in logarithms; beyond them it is that of the nearest one.
+    """
     sizes, factors = zip(*sorted(RATE_FACTORS[algorithm].items()))
     return float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(factors))))
 
 
 def with_batch(config: TrainConfig, algorithm: str, size: int, rate: float = 0.0) -> TrainConfig:
-    """Batches of another size, and fewer updates, so that every transition is used as often.
+    """The settings with another batch size, and with as many updates as use every transition INTENSITY times.
 
-    The target period is rounded to whole updates. RMSProp's epsilon, inside the root, falls with the square of the
-    batch: the published one belongs to gradients that are summed.
+    The target period is rounded to whole updates. RMSProp's epsilon, which is inside the root, falls with the square of
+    the batch size: the published one belongs to gradients that are summed, not averaged.
 
     Args:
         algorithm: dqn, categorical-dqn, rainbow.
         rate: learning rate (0: it grows as published).
 
     Raises:
-        UsageError: a size that is not a multiple of 8.
+        UsageError: the size is not a multiple of INTENSITY.
     """
     if size % INTENSITY:
         raise UsageError(f"batch size {size}: give a multiple of {INTENSITY}, the uses of each transition")
@@ -71,7 +74,7 @@ def with_batch(config: TrainConfig, algorithm: str, size: int, rate: float = 0.0
 # batch-size: figures 4 and 12 -----------------------------------------------------------------------------------------
 
 BATCH_SIZES = {"dqn": (32, 512, 1024, 2048), "categorical-dqn": (32, 256, 512, 1024, 2048), "rainbow": (32, 512)}
-"""By algorithm."""
+"""The paper's batch sizes by algorithm."""
 BATCHES_PAPER = (
     "Stooke and Abbeel 2018: DQN learned as well up to batch 512, and at larger ones lost scores in some games; "
     "Categorical DQN up to 2,048; epsilon-Rainbow up to 512"
@@ -153,10 +156,10 @@ class SecondarySettings(EvaluatedSettings):
         self.parsed()
 
     def parsed(self) -> list[dict[str, int]]:
-        """The batch sizes of both learners by their names.
+        """For each pair, the batch sizes of both learners by their names.
 
         Raises:
-            UsageError: a pair that says nothing.
+            UsageError: a pair is not two batch sizes.
         """
         pairs = []
         for words in self.pairs:
@@ -171,7 +174,7 @@ class SecondarySettings(EvaluatedSettings):
             yield {"game": game, **pair, "seed": seed}
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
-        """The sampler's."""
+        """The settings of the sampler, the learner that acts."""
         config = base_config(self, "dqn", labels["game"], machine).changed(sampling={"schedule": "concurrent"})
         if not config.single_process:
             raise UsageError("secondary-learner: both learners share a process; leave workers out of --train-options")
@@ -182,7 +185,7 @@ class SecondarySettings(EvaluatedSettings):
         return self.scored(with_batch(config, "dqn", labels["sampler"]))
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """Scores of both learners, and the norms of their parameters; a column for each pair."""
+        """Scores and norms of parameters of both learners; the figure has a column for each pair."""
         pairs = grouped(outcomes, "game", *LEARNERS)
         shown = ((self.score_name, "raw score"), (NORM, "norm of the parameters"))
         return Report(
@@ -218,7 +221,7 @@ def secondary_config(point: Point) -> TrainConfig:
 
 
 def _learners(pair: Group) -> list[Group]:
-    """The runs of a pair by learner."""
+    """A group for each learner of a pair, whose runs have the records of that learner alone."""
     groups = []
     for learner, other in (LEARNERS, LEARNERS[::-1]):
         labels = {"learner": learner, "size": pair[learner], "beside": f"{other} of {pair[other]:,}"}
@@ -227,15 +230,15 @@ def _learners(pair: Group) -> list[Group]:
 
 
 def of_learner(run: Outcome, learner: str) -> Outcome:
-    """A run with the records of one of the two alone."""
+    """A run with the records of one learner alone."""
     return run._replace(records=[record for record in run.records if record.get("learner") == learner])
 
 
 def run_both(point: Point, path: Path) -> None:
-    """Trains both learners in a process of their own, which says what it measures.
+    """Trains both learners in a separate process, and writes the records that it sends.
 
     Raises:
-        UsageError, RuntimeError: it cannot be, or that process died or said nothing for too long.
+        UsageError, RuntimeError: the settings are refused, or that process died or sent nothing for too long.
     """
     from ddrl.bench.children import Children
     from ddrl.launch.processes import Interrupts
@@ -306,10 +309,10 @@ class NormsSettings(EvaluatedSettings):
         self.parsed()
 
     def parsed(self) -> list[dict[str, str]]:
-        """The setups as labels: the optimizer, and the rest such as 64, 0.00042.
+        """The setups as labels: `optimizer`, and `setup` for batch size and learning rate, such as '64, 0.00042'.
 
         Raises:
-            UsageError: one that says nothing.
+            UsageError: a setup is not an optimizer, a batch size and a learning rate.
         """
         return [_parsed(words) for words in self.setups]
 
@@ -324,7 +327,7 @@ class NormsSettings(EvaluatedSettings):
         return config.changed(run={"norms_every_updates": max(1, self.norms_every_steps * INTENSITY // int(size))})
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """Scores and norms; the last values as a table."""
+        """Curves of scores and norms, and a table of their last values."""
         names = [f"{quantity}/{layer}" for layer in self.layers for quantity in QUANTITIES]
         return Report(
             heading="Norms by batch size and optimizer, Categorical DQN",
@@ -343,7 +346,7 @@ class NormsSettings(EvaluatedSettings):
         )  # fmt: skip
 
     def _norms_panels(self, game: Group) -> Iterator[Panel]:
-        """Optimizers side by side: scores, norms of all parameters, then each quantity of each layer."""
+        """Panels with the optimizers side by side: scores, norms of all parameters, then each norm of each layer."""
         shown = [(self.score_name, f" on {game['game']}", "raw score"), (NORM, ", all layers", PARAMETERS)]
         for quantity, text in QUANTITIES.items():
             shown += [(f"{quantity}/{layer}", f", {layer}", text) for layer in self.layers]

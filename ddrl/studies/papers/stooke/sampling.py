@@ -61,7 +61,7 @@ class SamplingSettings(TrainingSettings):
         checks.above(self, 0.0, "seconds")
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Two groups need two simulators."""
+        """Yields the points; two alternating groups need an even number of simulators."""
         cores = self.cores or doublings(machine.cores)
         for game, seed, per_core in itertools.product(self.games, self.seeds, self.simulators_per_core):
             for part, kinds in PARTS.items():
@@ -71,7 +71,7 @@ class SamplingSettings(TrainingSettings):
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         cores, per_core, kind = labels["cores"], labels["per_core"], labels["kind"]
-        if labels["part"] == "barrier":  # of each process
+        if labels["part"] == "barrier":  # there is a process for each core
             sampling = {"simulators": per_core, "groups": 2 if per_core % 2 == 0 else 1}
         else:
             sampling = {"simulators": cores * per_core, "groups": 2 if kind in ALTERNATING else 1}
@@ -99,7 +99,7 @@ class SamplingSettings(TrainingSettings):
 
 
 def measure(point: Point) -> dict[str, Any]:
-    """The rate of a point."""
+    """Measures the agent steps/s of a point."""
     from ddrl.bench.sampling import Sampling, measure_sampling
 
     kind, cores = point.labels["kind"], point.labels["cores"]
@@ -115,7 +115,7 @@ def _measured(run: Outcome) -> float:
 
 
 def inference_free(outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-    """The runs with the number of simulators that is fastest with random actions; none where it was not measured."""
+    """The runs with random actions at the number of simulators where these are fastest; empty without such runs."""
     random = [group.runs for group in grouped(having(outcomes, kind="random"), "per_core")]
     return max(random, key=lambda runs: sum(map(_measured, runs)) / len(runs), default=[])
 

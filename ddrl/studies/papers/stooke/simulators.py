@@ -26,10 +26,10 @@ Sizes = Mapping[str, tuple[int, ...]]
 
 
 def chosen_sizes(defaults: Sizes, words: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """The default sizes, but where words such as a2c=16,64 give others.
+    """The default sizes, or those of words such as a2c=16,64 for the algorithms that these name.
 
     Raises:
-        UsageError: words that say nothing.
+        UsageError: a word cannot be read.
     """
     chosen = dict(defaults)
     for word in words:
@@ -41,7 +41,7 @@ def chosen_sizes(defaults: Sizes, words: Collection[str]) -> dict[str, tuple[int
 
 
 def size_axes(sizes: Sizes, settings: TrainingSettings) -> Iterator[Labels]:
-    """Each algorithm with each of its sizes."""
+    """Yields the labels of each algorithm with each of its sizes, by game and seed."""
     for algorithm, of_algorithm in sizes.items():
         yield from product(algorithm=[algorithm], game=settings.games, size=of_algorithm, seed=settings.seeds)
 
@@ -49,7 +49,11 @@ def size_axes(sizes: Sizes, settings: TrainingSettings) -> Iterator[Labels]:
 def sizes_report(
     settings: ScoredSettings, outcomes: Sequence[Outcome], heading: str, caption: str, what: Mapping[str, str]
 ) -> Report:
-    """A panel for each algorithm and game, a curve for each size; `what` says by algorithm what its sizes are of."""
+    """A report with a panel for each algorithm and game, which has a curve for each size.
+
+    Args:
+        what: algorithm -> what its sizes count, such as simulators.
+    """
     panels = [
         learning_panel(
             f"{printed_name(group['algorithm'])} on {group['game']}", "raw score", grouped(group.runs, "size"),
@@ -86,7 +90,7 @@ SIZES = {
     "ppo": (8, 16, 32, 64, 128, 256, 512),  # simulators, at 2,048 data-points a rollout
     "appo": (1, 2, 4),  # local steps between two synchronizations
 }
-"""Of the paper, by algorithm."""
+"""The paper's sizes by algorithm."""
 SIZE_NAMES = {"a2c": "simulators", "a3c": "learners", "ppo": "simulators", "appo": "local steps"}
 SIMULATORS_PER_CORE = 64  # by default; more fit, but rollouts then take long
 PPO_ROLLOUT = 2048  # 8 simulators x 256 steps
@@ -119,7 +123,7 @@ class SimulatorsSettings(ScoredSettings):
         """Sizes by algorithm: those asked for, else the paper's as far as they fit the machine.
 
         Raises:
-            UsageError: --sizes that say nothing.
+            UsageError: --sizes cannot be read.
         """
         limits = {"simulators": SIMULATORS_PER_CORE * machine.cores, "learners": max(2, machine.cores)}
         sizes = {}
@@ -150,7 +154,7 @@ class SimulatorsSettings(ScoredSettings):
         return {"exchange": {"workers": size}} if size > 1 else {}
 
     def _ppo(self, machine: Machine, config: TrainConfig, size: int) -> Changes:
-        """Shorter rollouts of more simulators, and the same data-points in each, in 4 minibatches an epoch."""
+        """More simulators have shorter rollouts, so that each has as many data-points; an epoch has 4 minibatches."""
         total, groups = 256 if self.preset == "smoke" else PPO_ROLLOUT, config.sampling.groups
         if total % size:
             raise UsageError(f"they do not divide the rollout of {total} data-points")

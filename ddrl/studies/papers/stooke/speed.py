@@ -24,9 +24,9 @@ from ddrl.types import Machine
 
 AGENT_STEPS = 50e6
 SIMULATORS_PER_WORKER = {"a2c": 16, "a3c": 16, "ppo": 8, "appo": 8}
-"""Of policy gradients, as in the paper."""
+"""Simulators of each worker of the policy-gradient algorithms, as in the paper."""
 BATCH_SIZES = {"dqn": 512, "rainbow": 512, "categorical-dqn": 2048}
-"""Of all workers together in Q-learning, as in the paper."""
+"""Batch size of all workers together in Q-learning, as in the paper."""
 OF_SEVERAL_WORKERS = ("a3c", "appo")
 PAPER_HOURS = {
     "a2c": {1: 3.8, 2: 2.2, 4: 1.2, 8: 0.59},
@@ -37,7 +37,7 @@ PAPER_HOURS = {
     "rainbow": {1: 14.1, 2: 8.6, 4: 6.6, 8: 6.4},
     "categorical-dqn": {1: 10.7, 2: 6.0, 4: 2.8, 8: 1.8},
 }
-"""By number of GPUs: tables 2 and 3."""
+"""The paper's hours for 50 million agent steps by algorithm and number of GPUs: tables 2 and 3."""
 Speed = Callable[[Group], "Interval | None"]
 HARDWARE = "DGX-1: a P100 GPU and 5 cores for each worker"
 
@@ -90,7 +90,7 @@ class SpeedSettings(TimedSettings):
         lines = grouped(outcomes, "algorithm", "game")
 
         def speed_up(group: Group) -> Interval | None:
-            """Over the fewest workers of the same algorithm and game."""
+            """Speed-up over the fewest workers of the same algorithm and game."""
             alike = having(outcomes, algorithm=group["algorithm"], game=group["game"])
             fewest = min(run.point.labels["workers"] for run in alike)
             return ratio(measure, group.runs, having(alike, workers=fewest))
@@ -119,12 +119,12 @@ class SpeedSettings(TimedSettings):
 
 
 def with_shared_batch(config: TrainConfig, algorithm: str, size: int) -> TrainConfig:
-    """Batches of `size` of all workers together, at the learning rate of such a batch.
+    """The settings with a batch of `size` that all workers share, and the learning rate of a batch of that size.
 
-    The first update needs one batch of transitions, so that the warm-up has time for it.
+    Learning begins as soon as the replay has one batch of transitions, so that it does so during the warm-up.
 
     Raises:
-        UsageError: so many workers cannot share it.
+        UsageError: the workers cannot share the batch evenly.
     """
     workers = config.exchange.workers
     if size % (INTENSITY * workers):
@@ -135,7 +135,7 @@ def with_shared_batch(config: TrainConfig, algorithm: str, size: int) -> TrainCo
 
 
 def hours(speed: Interval | None) -> Interval | None:
-    """Hours for 50 million agent steps at a rate per second; the bounds change places."""
+    """Hours for 50 million agent steps at a rate per second; the bounds are swapped. None without a rate above 0."""
     return speed.map(lambda steps: AGENT_STEPS / steps / 3600.0) if speed and speed.mean and speed.low != 0.0 else None
 
 
@@ -148,7 +148,7 @@ def _panels(outcomes: Sequence[Outcome], speed: Speed) -> Iterator[Panel]:
 
 
 def _speed_panels(title: str, runs: Sequence[Outcome], speed: Speed) -> Iterator[Panel]:
-    """Rates beside lines that grow with the workers, and hours beside the paper's."""
+    """Panels of rates beside lines that grow with the workers, and of hours beside the paper's."""
     rates, times = [], []
     for style, line in enumerate(grouped(runs, "algorithm")):
         groups, name = grouped(line.runs, "workers"), printed_name(line["algorithm"])
