@@ -1,4 +1,4 @@
-"""From what a user types to an Atari ROM or a Gymnasium id."""
+"""The names of all games, and the Atari ROM that a user means by a name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def atari_games() -> list[str]:
     """ROM names in snake case, sorted."""
     from ale_py import ALEInterface, LoggerMode, roms
 
-    ALEInterface.setLoggerMode(LoggerMode.Error)  # it greets on standard error, from every process
+    ALEInterface.setLoggerMode(LoggerMode.Error)  # it prints a greeting on standard error in every process
     return sorted(set(roms.get_all_rom_ids()) - _TWO_PLAYERS_ONLY)
 
 
@@ -38,7 +38,8 @@ def gymnasium_games() -> list[str]:
     """Ids of the registered Gymnasium environments that are not Atari games, sorted."""
     import gymnasium
 
-    import ddrl.envs.catch  # noqa: F401  (registers)
+    import ddrl.envs.catch  # registers ddrl/Catch-v0 and ddrl/CatchPicture-v0
+    import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
 
     atari = ("ale_py.env:", "ale_py.vector_env:", "shimmy.")
     specs = gymnasium.registry.values()
@@ -51,8 +52,10 @@ def football_games() -> list[str]:
 
 
 def atari_rom(game: str) -> str | None:
-    """The ROM that `game` means (breakout, Breakout, SpaceInvaders, ALE/Breakout-v5), or None; a name that a plugin has
-    given to an environment means that one."""
+    """The ROM that `game` means (breakout, Breakout, SpaceInvaders, ALE/Breakout-v5), or None.
+
+    A name under which a plugin has registered an environment means that environment, and no ROM.
+    """
     by_key = {rom.replace("_", ""): rom for rom in atari_games()}
     return by_key.get(rom_name(game).replace("_", ""))
 

@@ -1,4 +1,4 @@
-"""Settings of exchange and roles. Imports nothing but checks and what the exchanges tell of themselves."""
+"""Settings of exchange and roles. This module imports only checks, plugins, and the records of the exchanges."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class OptimizerConfig:
     hold for any batch. With the sum, gradients and their norms grow, and printed losses are still means. A sum is the
     mean of the gradients that arrived times the effective batch, even where fewer workers are left."""
     optimizer: Literal["adam", "rmsprop", "rmsprop-centered", "sgd"] = "adam"
-    """Update rule, applied by the parameter servers."""
+    """Update rule."""
     learning_rate: float = 1e-3
     """Step size at the start."""
     learning_rate_schedule: Literal["constant", "linear"] = "constant"
@@ -153,7 +153,8 @@ class OptimizerConfig:
     rmsprop_epsilon_inside: bool = False
     """Put RMSProp's epsilon inside the square root, sqrt(v + eps), instead of outside, sqrt(v) + eps."""
     clip_global_norm: float = 0.0
-    """Clip the gradient to this global norm (0: do not). What is clipped is the average over all workers."""
+    """Clip the gradient to this global norm (0: do not). What is clipped is the average over all workers, or each
+    worker's gradient where they are applied one by one."""
     clip_tensor_average_norm: float = 0.0
     """Clip each tensor's gradient to x times its number of elements (0: do not). This bounds its norm before
     aggregation."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import gymnasium
 import pytest
 
@@ -59,6 +62,12 @@ def test_lists():
     assert {"breakout", "pong", "seaquest"} <= set(atari_games()) and "combat" not in atari_games()
     assert {"ddrl/Catch-v0", "CartPole-v1"} <= set(gymnasium_games())
     assert not [name for name in gymnasium_games() if "Breakout" in name]
+
+
+def test_the_printed_list_has_the_games_of_this_package():
+    """In a process of its own: a game that another test has registered would be in the list anyway."""
+    listed = subprocess.run([sys.executable, "-m", "ddrl.envs"], capture_output=True, text=True, check=True, timeout=60)
+    assert {"ddrl/Catch-v0", "ddrl/CatchPicture-v0", "ddrl/DeepSea-v0"} <= set(listed.stdout.split())
 
 
 @pytest.mark.parametrize(
