@@ -160,12 +160,12 @@ MUTANTS = (
         "The option that a lost life ends an episode has no effect on BA3C.",
     ),
     Mutant(
-        "segment-stores-the-row-between-episodes",
+        "segment-goes-on-into-the-next-game",
         "ddrl/sampling/data_points.py",
-        "rows = ~(step.terminated | step.truncated)",
-        "rows = np.ones_like(step.terminated)",
-        ("tests/sampling/test_data_points.py::test_an_autoreset_row_opens_but_earns_nothing",),
-        "The action that an autoreset ignores becomes a data-point.",
+        "self.length[step.env_id[~step.valid]] = 0",
+        "self.length[step.env_id[~step.valid]] += 0",
+        ("tests/sampling/test_data_points.py::test_a_game_that_ends_with_its_last_random_action_leaves_nothing_open",),
+        "What a game left open becomes the beginning of the next game's first segment.",
     ),
     Mutant(
         "segment-mixes-in-the-values-of-another-step",
