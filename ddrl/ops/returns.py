@@ -47,24 +47,23 @@ def n_step_returns(rewards: Any, discounts: Any, bootstrap: Any, stack: Callable
     return stack(returns[::-1])
 
 
-def lambda_returns(
-    rewards: Any, discounts: Any, next_values: Any, bootstrap: Any, lambda_: float, stack: Callable = np.stack
-) -> Any:
+def lambda_returns(rewards: Any, discounts: Any, next_values: Any, lambda_: float, stack: Callable = np.stack) -> Any:
     """Mean of the returns of 1, 2, and more steps to the segment's end, each weighted lambda times the one before it.
 
-    R_t = r_t + discount_t ((1 - lambda) V_(t+1) + lambda R_(t+1)), with R_T = bootstrap (Sutton and Barto 2018, section
+    R_t = r_t + discount_t ((1 - lambda) V_(t+1) + lambda R_(t+1)), with R_T = V_T (Sutton and Barto 2018, section
     12.1). R_t - V_t is the advantage of `generalized_advantages`; lambda 1 is `n_step_returns`.
 
     Args:
-        rewards, discounts, bootstrap: see `n_step_returns`.
-        next_values: <float32>[T, ...] value of the state after step t: at the segment's last step that is `bootstrap`.
+        rewards, discounts: see `n_step_returns`.
+        next_values: <float32>[T, ...] value of the state after step t; the last one is the bootstrap.
         lambda_: weight of longer returns, in [0, 1].
         stack: joins the T results; `tf.stack` for tensors.
 
     Returns:
         <float32>[T, ...].
     """
-    return n_step_returns(rewards + discounts * ((1.0 - lambda_) * next_values), discounts * lambda_, bootstrap, stack)
+    mixed = rewards + discounts * ((1.0 - lambda_) * next_values)
+    return n_step_returns(mixed, discounts * lambda_, next_values[-1], stack)
 
 
 def _compiled(rewards: np.ndarray, discounts: np.ndarray, bootstrap: np.ndarray) -> np.ndarray:

@@ -74,14 +74,13 @@ class DataPointBuilder:
         n = len(self.action)
         ids, valid = step.env_id, step.valid
         terminal = step.terminated | (step.life_lost & self.life_loss_terminal)
-        next_value = np.where(terminal, np.float32(0.0), value).astype(np.float32)
         newest = self.length[ids[valid]] - 1, ids[valid]
         self.reward[newest] = self.transform_reward(step.reward[valid])
-        self.next_value[newest] = next_value[valid]
+        self.next_value[newest] = np.where(terminal, np.float32(0.0), value)[valid]
         ended = valid & (terminal | step.truncated | (self.length[ids] == n))
         if not ended.any():
             return None
-        return self._cut(ids[ended], next_value[ended])
+        return self._cut(ids[ended])
 
     def store(self, step: Step, action: np.ndarray, log_prob: np.ndarray, version: int) -> None:
         """Opens the transitions that start at `step.observation`: its action, and which version chose it.
@@ -114,14 +113,14 @@ class DataPointBuilder:
         for name, array in state.items():
             getattr(self, name)[...] = array
 
-    def _cut(self, ids: np.ndarray, bootstrap: np.ndarray) -> DataPoints:
+    def _cut(self, ids: np.ndarray) -> DataPoints:
         length = self.length[ids]
         inside = np.arange(len(self.action))[:, None] < length[None, :]
         # Beyond a segment's end the reward is 0, the discount 1, and every value the bootstrap, which is so carried on.
         rewards = np.where(inside, self.reward[:, ids], np.float32(0.0))
         discounts = np.where(inside, self.discount(self.version[:, ids]), 1.0).astype(np.float32)
-        next_values = np.where(inside, self.next_value[:, ids], bootstrap)
-        returns = lambda_returns(rewards, discounts, next_values, bootstrap, self.gae_lambda)
+        next_values = np.where(inside, self.next_value[:, ids], self.next_value[length - 1, ids])
+        returns = lambda_returns(rewards, discounts, next_values, self.gae_lambda)
         self.length[ids] = 0
         column, at = np.nonzero(inside.T)
         env = ids[column]

@@ -138,8 +138,8 @@ MUTANTS = (
     Mutant(
         "segment-bootstraps-after-a-termination",
         "ddrl/sampling/data_points.py",
-        "self._cut(ids[ended], next_value[ended])",
-        "self._cut(ids[ended], value[ended])",
+        "self.next_value[newest] = np.where(terminal, np.float32(0.0), value)[valid]",
+        "self.next_value[newest] = value[valid]",
         ("tests/sampling/test_data_points.py::test_a_termination_bootstraps_with_nothing",),
         "The end of a game has the value of its last picture.",
     ),
@@ -170,8 +170,8 @@ MUTANTS = (
     Mutant(
         "segment-mixes-in-the-values-of-another-step",
         "ddrl/sampling/data_points.py",
-        "np.where(inside, self.next_value[:, ids], bootstrap)",
-        "np.where(inside, np.roll(self.next_value[:, ids], 1, axis=0), bootstrap)",
+        "np.where(inside, self.next_value[:, ids],",
+        "np.where(inside, np.roll(self.next_value[:, ids], 1, axis=0),",
         ("tests/sampling/test_data_points.py::test_equals_the_reference",),
         "A return with a lambda below 1 takes the value of the state before for that of the state after.",
     ),

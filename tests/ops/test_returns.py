@@ -64,7 +64,7 @@ def test_lambda_returns_equal_the_written_out_mean_of_n_step_returns(steps, lamb
     rewards, discounts, bootstrap = segment(steps, 5)
     next_values = np.random.default_rng(1).standard_normal((steps, 5)).astype(np.float32)
     next_values[-1] = bootstrap
-    result = lambda_returns(rewards, discounts, next_values, bootstrap, lambda_)
+    result = lambda_returns(rewards, discounts, next_values, lambda_)
     for b in range(5):
         expected = references.lambda_returns(rewards[:, b], discounts[:, b], next_values[:, b], lambda_)
         np.testing.assert_allclose(result[:, b], expected, rtol=1e-4, atol=1e-5)
@@ -74,9 +74,9 @@ def test_lambda_returns_equal_the_written_out_mean_of_n_step_returns(steps, lamb
 def test_lambda_returns_of_1_are_n_step_returns_and_of_0_one_step_targets():
     rewards, discounts, bootstrap = segment(6, 3)
     next_values = np.vstack([np.ones((5, 3), np.float32), bootstrap[None]])
-    longest = lambda_returns(rewards, discounts, next_values, bootstrap, 1.0)
+    longest = lambda_returns(rewards, discounts, next_values, 1.0)
     np.testing.assert_array_equal(longest, n_step_returns(rewards, discounts, bootstrap))
-    shortest = lambda_returns(rewards, discounts, next_values, bootstrap, 0.0)
+    shortest = lambda_returns(rewards, discounts, next_values, 0.0)
     np.testing.assert_allclose(shortest, rewards + discounts * next_values, rtol=1e-6)
 
 
@@ -86,7 +86,7 @@ def test_lambda_returns_less_the_values_are_generalized_advantages():
     values[-1] = bootstrap
     ones = np.ones_like(rewards)
     advantages, returns = generalized_advantages(rewards, discounts, ones, ones, values, 0.9)
-    found = lambda_returns(rewards, discounts, values[1:], bootstrap, 0.9)
+    found = lambda_returns(rewards, discounts, values[1:], 0.9)
     np.testing.assert_allclose(found, returns, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found - values[:-1], advantages, rtol=1e-4, atol=1e-5)
 
