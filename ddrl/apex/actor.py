@@ -266,7 +266,8 @@ class ActorRole:
         self.restarts += 1
         if time.monotonic() - self._born >= LONG_SECONDS:
             self._failures, self._pause = 0, FIRST_PAUSE_SECONDS
-        self._failures += own_fault  # a signal is not its own fault
+        else:
+            self._failures += own_fault  # a signal is not its own fault
         how = ": ".join([how, *filter(None, [self._failure.get("line")])])
         if self._failures >= FAILURES:
             line = f"its process failed {FAILURES} times, each within {LONG_SECONDS / 60:g} minutes, at last by {how}"

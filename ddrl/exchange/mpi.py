@@ -153,9 +153,11 @@ class MpiTransport:
     def flush(self, timeout: float) -> bool:
         """Waits until everything is sent, but at most `timeout` seconds; returns whether everything is sent."""
         deadline = time.monotonic() + timeout
-        while self._sends and time.monotonic() < deadline:
-            self._progress_sends()
-            time.sleep(0.0005)
+        with contextlib.suppress(JobRevoked):  # then nothing more is sent
+            while self._sends and time.monotonic() < deadline:
+                self._poll_blobs()  # tells of dead peers, to whom nothing more is sent
+                self._progress_sends()
+                time.sleep(0.0005)
         return not self._sends
 
     def revoke(self) -> None:
@@ -296,23 +298,31 @@ class MpiTransport:
         At most one message waits behind the one in flight, and a newer one replaces it.
         """
         box = self._mailbox.get((peer, kind))
-        if box is not None and not self._test(box[0], peer):
+        if box is not None and not self._sent(box[0], peer):
             box[1] = outgoing
             return
         request = self._start(peer, kind, outgoing)
         if request is not None:
             self._mailbox[peer, kind] = [request, None]
 
+    def _sent(self, request: MPI.Request, peer: int) -> bool:
+        """Whether a send is complete.
+
+        A send to a dead peer just stays under way, and the receives from that peer tell of its death: if a test found a
+        send failed, Open MPI would free its request, and then end this process if the network completed it after all.
+        """
+        return request.Get_status() and self._test(request, peer)
+
     def _waits(self, request: MPI.Request, peer: int) -> bool:
-        """Whether a send is still under way: not complete, and not to a dead peer, which the test itself may reveal."""
-        return peer not in self.lost and not self._test(request, peer) and peer not in self.lost
+        """Whether a send is still under way to a peer that is alive."""
+        return peer not in self.lost and not self._sent(request, peer)
 
     def _progress_sends(self) -> None:
         if not self._sends:
             return
         self._sends = [send for send in self._sends if self._waits(*send[:2])]
         for (peer, kind), box in list(self._mailbox.items()):
-            if box[1] is not None and self._test(box[0], peer):
+            if box[1] is not None and self._sent(box[0], peer):
                 outgoing, box[1] = box[1], None
                 box[0] = self._start(peer, kind, outgoing) or box[0]
 

@@ -43,6 +43,7 @@ EXIT_USAGE = 2
 USAGE_SECONDS = 5.0  # time for rank 0 to say what is wrong and to end the other ranks
 ABORT_SECONDS = 10.0  # time for MPI_Abort, after which this process ends by itself
 REVOKE_SECONDS = 2.0  # time for the other ranks to see that the communicator is revoked, and to leave
+HEARD_SECONDS = 0.5  # time for the chief to hear why a rank dies: once it sees the death, it receives nothing from it
 
 
 def run(
@@ -196,6 +197,7 @@ def _die_of(error: BaseException, context: JobContext, rank: int, transport: Tra
     if rank != context.layout.chief:
         transport.send([json_blob(context.layout.chief, Topic.FAILED, failure_of(error))])
         transport.flush(10.0)
+        time.sleep(HEARD_SECONDS)
     die()
 
 

@@ -13,9 +13,13 @@ from ddrl.studies.measures import evaluations
 from ddrl.studies.points import Outcome
 from ddrl.studies.provenance import machine_of, rules_text, stamps, versions_of
 
-OWN_WAY = {"exchange": ("on_worker_loss", "on_server_loss"), "run": ("run_dir", "minutes", "plugins")}
-"""Settings that may differ from the plan: where a run and its plugins are, how long it went on, what it does when a
-rank dies."""
+OWN_WAY = {
+    "evaluation": ("final_evaluation_minutes",),
+    "exchange": ("on_worker_loss", "on_server_loss"),
+    "run": ("run_dir", "minutes", "plugins"),
+}
+"""Settings that may differ from the plan: where a run and its plugins are, how long it and its last evaluation may go
+on, what it does when a rank dies."""
 NAMED = 3  # points or settings that a warning names at most
 
 

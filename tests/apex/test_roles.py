@@ -281,15 +281,29 @@ def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
     assert role.child is None
 
 
-@pytest.mark.parametrize("seconds", [1.0, actor_module.LONG_SECONDS])
-def test_an_environment_that_fails_again_and_again_ends_the_job_with_its_words(tmp_path, monkeypatch, seconds):
-    """Also where segments came before; one that fails now and then does not."""
+LONG_SECONDS = actor_module.LONG_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("lives", "restarts"),
+    [
+        ([1.0] * 8, 5),
+        ([LONG_SECONDS] * 8, None),
+        ([1.0, LONG_SECONDS] + [1.0] * 4, None),
+        ([LONG_SECONDS] + [1.0] * 5, 6),
+    ],
+)
+def test_an_environment_that_fails_again_and_again_ends_the_job_with_its_words(tmp_path, monkeypatch, lives, restarts):
+    """After five short lives in a row, also where segments came before; one that fails now and then does not.
+
+    `lives` has the seconds that each child lives; the job ends after `restarts`, or never.
+    """
     clock = SimpleNamespace(now=1_000.0)
     monkeypatch.setattr(actor_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(actor_module, "LONGEST_PAUSE_SECONDS", 0.0)
     world = World(tmp_path, actors=1, shards=1)
     (role,) = world.actors
-    for _ in range(8):
+    for seconds in lives:
         while role.child is None and Topic.FAILED not in world.reported and not role._halted:
             world.step()
         if role._halted:
@@ -302,13 +316,13 @@ def test_an_environment_that_fails_again_and_again_ends_the_job_with_its_words(t
         child.receive, child.exit_status, child.last = lambda: None, 1, [Received(Frame.FAILURE, 0, words)]
         role.advance()
     world.settle()
-    if seconds == 1.0:
+    if restarts:
         (blob,) = world.reported[Topic.FAILED]
         told = json.loads(blob.data)
         assert told["line"].endswith("at last by exit status 1: ValueError: the ball is lost")
-        assert told["text"] == f"{told['line']}\nTraceback ..." and role.restarts == 5
+        assert told["text"] == f"{told['line']}\nTraceback ..." and role.restarts == restarts
     else:
-        assert Topic.FAILED not in world.reported and role.restarts == 8
+        assert Topic.FAILED not in world.reported and role.restarts == len(lives)
 
 
 @pytest.mark.parametrize("times", [3, 5])

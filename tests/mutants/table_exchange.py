@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "words-pile-up-at-a-rank-that-hangs",
         "ddrl/exchange/mpi.py",
-        "if box is not None and not self._test(box[0], peer):",
+        "if box is not None and not self._sent(box[0], peer):",
         "if False:",
         ("tests/parallel/test_exchange.py::test_transport",),
         "After some minutes nothing that a rank sends arrives anywhere, as another one hangs.",

@@ -121,6 +121,8 @@ def test_mixed_points_are_told_on_the_terminal_and_on_the_page(tmp_path, capsys)
     machine(plan.path(plan.points[0]), python="3.10.9")
     other = plan.points[1].config.changed(environment={"protocol": "machado18"})
     rundir.write_json(plan.path(plan.points[1]) / rundir.CONFIG, rundir.config_to_dict(other))
+    resumed = plan.points[3].config.changed(evaluation={"final_evaluation_minutes": 4.8}, run={"minutes": 1.0})
+    rundir.write_json(plan.path(plan.points[3]) / rundir.CONFIG, rundir.config_to_dict(resumed))
     (plan.path(plan.points[2]) / rundir.METRICS).write_text("")
     outcomes = mixed_of(plan)
     told = comparable.warnings(outcomes)
@@ -131,6 +133,7 @@ def test_mixed_points_are_told_on_the_terminal_and_on_the_page(tmp_path, capsys)
         "size1-seed2 ran with other settings than planned: environment protocol machado18 (planned: nature)" in line
         for line in told
     )
+    assert sum("other settings than planned" in line for line in told) == 1  # not of the one that was resumed
     (plan.path(plan.points[2]) / rundir.RESULT).write_text("{}")
     collect(plan, made)
     said, shown = capsys.readouterr().out, " ".join(Page((tmp_path / PAGE).read_text()).text)
