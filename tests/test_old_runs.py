@@ -17,6 +17,7 @@ from ddrl.programs import python_command
 DATA = Path(__file__).parent / "data"
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name, updates", [("ppo", 48), ("dqn", 170)])
 def test_a_run_of_0_1_0_is_resumed(name, updates, tmp_path):
     path = tmp_path / name
@@ -24,7 +25,7 @@ def test_a_run_of_0_1_0_is_resumed(name, updates, tmp_path):
     before = load_latest(path)
     assert rundir.load_config(path).title == name
     command = [*python_command("ddrl.cli"), "train", "--resume", str(path), "--max-updates", str(updates)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=220)
     assert done.returncode == 0, done.stderr
     assert json.loads((path / rundir.RESULT).read_text())["update"] == updates
     after = load_latest(path)

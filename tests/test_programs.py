@@ -98,9 +98,10 @@ def test_the_table_of_ranks_that_doctor_started_is_not_lost_silently(tmp_path):
         one_line(ddrl(*words, stdout=full, cwd=tmp_path), "standard output: No space left on device")
 
 
+@pytest.mark.timeout(240)
 def test_training_goes_on_to_its_end_without_its_output(tmp_path):
     writing = closed_pipe()
-    done = ddrl(*SMOKE, "--max-updates", "3", "--run-dir", str(tmp_path / "run"), stdout=writing)
+    done = ddrl(*SMOKE, "--max-updates", "3", "--run-dir", str(tmp_path / "run"), stdout=writing, timeout=200)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "ddrl: standard output: Broken pipe; going on without it\n")
     assert rundir.read_json(tmp_path / "run" / rundir.RESULT)["status"] == "finished"

@@ -15,6 +15,7 @@ import ddrl
 from ddrl import options
 from ddrl.types import Machine
 
+pytestmark = pytest.mark.timeout(300)  # whole runs, two in a test
 MACHINE = Machine(2, 16 * 10**9)
 
 

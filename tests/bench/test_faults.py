@@ -297,11 +297,22 @@ def test_a_limit_of_files_keeps_a_process_from_writing_until_it_ends(tmp_path):
             assert target.stat().st_size == (4000 if len(limits) == 1 else 9000)
 
 
-def test_a_process_is_killed_when_its_temporary_file_appears(tmp_path):
+def test_a_process_is_killed_when_its_temporary_file_appears(tmp_path, monkeypatch):
     """And not when the evaluator saves beside it."""
     writes = "".join(f"time.sleep(0.3); open('{tmp_path}/.{name}.tmp', 'w'); " for name in ("best.npz", "part"))
-    with started("saver", sys.executable, "-c", f"import time; {writes}time.sleep(60)") as process:
-        assert processes.kill_while_saving(process.pid, tmp_path, many()[0], 20.0)
+    program = f"import sys, time; sys.stdin.read(1); {writes}time.sleep(60)"
+    with started("saver", sys.executable, "-c", program) as process:
+
+        class Watching(processes.Appearances):
+            """Has the process begin once its directory is watched."""
+
+            def __enter__(self):
+                process.stdin.write(b"x")
+                process.stdin.flush()
+                return self
+
+        monkeypatch.setattr(processes, "Appearances", Watching)
+        assert processes.kill_while_saving(process.pid, tmp_path, many()[0], 60.0)
         assert process.wait() == -signal.SIGKILL
     assert (tmp_path / ".part.tmp").exists()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+import time
 
 import pytest
 
@@ -51,16 +51,17 @@ def test_a_process_that_is_there_for_moments_is_not_compared():
 
 
 def test_a_sample_has_every_process_below_the_launcher_by_name(tmp_path):
+    begun = tmp_path / "begun"  # before that, a program has hardly any memory
+    statement = f"open({str(begun)!r}, 'w'); input()"
     program = (
-        "import subprocess, sys; subprocess.run([sys.executable, '-m', 'timeit', '-n', '1', '-r', '1', 'input()'])"
+        f"import subprocess, sys; subprocess.run([sys.executable, '-m', 'timeit', '-n', '1', '-r', '1', {statement!r}])"
     )
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
-        while len(soak.descendants(process.pid)) < 2:
+        while not begun.exists():
             assert process.poll() is None
+            time.sleep(0.01)
         child = soak.descendants(process.pid)[1]
-        while b"timeit" not in Path(f"/proc/{child[0]}/cmdline").read_bytes():
-            assert process.poll() is None
         found = soak.sample(process.pid, tmp_path)
         assert set(found) == {"launcher", "timeit of launcher"} and min(found.values()) > 1.0
         note = start.Note("here", child[0], start.IN_JOB)._asdict()

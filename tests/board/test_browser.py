@@ -15,7 +15,7 @@ PROGRAM = find()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here (Debian: chromium)"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(240),
 ]
 
 HOSTILE = "<img src=x onerror=hacked=1>"
@@ -75,15 +75,15 @@ def test_a_run_that_grows_and_texts_that_are_markup(tmp_path, runs, size):
         for line in range(20, 60):
             growing.write(train_record(line))
         growing.write(evaluation(55, 8.25))
-        opened.wait_until("document.querySelector('#rows').innerText.includes('8.25')", 15)
-        opened.wait_until("document.querySelector('#rows').innerText.includes('59%')", 15)
-        opened.wait_until(f"{POINTS} > {before + 20}", 15)
+        opened.wait_until("document.querySelector('#rows').innerText.includes('8.25')")
+        opened.wait_until("document.querySelector('#rows').innerText.includes('59%')")
+        opened.wait_until(f"{POINTS} > {before + 20}")
         for pane in PANES:
             opened.value(f"document.getElementById('tab-{pane}').click()")
             opened.wait_until("document.getElementById('pane').innerText.length > 20")
             check(opened, size)
         for text in (SCRIPT, HOSTILE):
-            opened.wait_until(f"document.getElementById('pane').innerText.includes({json.dumps(text)})", 15)
+            opened.wait_until(f"document.getElementById('pane').innerText.includes({json.dumps(text)})")
         assert all(address.partition("?")[0] in url for url in opened.requested())
         assert opened.screenshot()[:4] == b"\x89PNG"
 
@@ -117,7 +117,7 @@ def test_sorting_filtering_selecting_and_zooming(tmp_path, runs):
         opened.value("document.getElementById('tab-curves').click()")
         opened.wait_until("document.querySelector('.bar input[type=checkbox]')")
         opened.value("document.querySelector('.bar input[type=checkbox]').click()")
-        opened.wait_until("document.querySelector('[aria-label^=\"Score: 1 run\"]')", 10)
+        opened.wait_until("document.querySelector('[aria-label^=\"Score: 1 run\"]')")
         opened.value("document.getElementById('tab-settings').click()")
         opened.wait_until("document.querySelector('.settings')")
         opened.value("document.getElementById('theme').click(); window.before = true; location.reload()")
@@ -145,5 +145,5 @@ def test_a_board_that_has_ended_is_said_to_be(tmp_path, runs):
     with served(runs[0]) as (address, _), tab(PROGRAM, address, tmp_path / "profile", *DESKTOP) as opened:
         opened.wait_until(READY)
         opened.value("ServedSource.prototype.runs = async () => { throw new Error('gone'); }")
-        opened.wait_until("document.getElementById('status').textContent.startsWith('no answer')", 15)
+        opened.wait_until("document.getElementById('status').textContent.startsWith('no answer')")
         assert json.loads(opened.value("JSON.stringify(document.querySelectorAll('#rows tbody tr').length)")) == 2

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from ddrl.bench.board import ask, served
-from tests.board.runs import evaluation, make_run, train_record
+from tests.board.runs import end, evaluation, make_run, train_record
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -25,12 +25,16 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory):
-    """The address of a board of two runs, the first of which has a video of 1,000 bytes."""
+    """The address of a board of two runs, the first of which has a video of 1,000 bytes.
+
+    They have ended: one without a result changes its state when it has written nothing for a while.
+    """
     root = tmp_path_factory.mktemp("runs")
     for name in ("first", HOSTILE):
         writer = make_run(root / name)
         writer.write(train_record(1))
         writer.write(evaluation(1, 2.0))
+        end(root / name)
     (root / "first" / "video.mp4").write_bytes(bytes(range(250)) * 4)
     (root / "first" / "other.mp4").symlink_to("/etc/hostname")
     with served(root) as (address, _):
@@ -144,7 +148,7 @@ def test_odd_requests_are_refused(board, path):
 def test_a_large_body_is_refused_before_it_comes(board):
     """Others on this machine can connect, too, and must not fill its memory without the token."""
     parts = urllib.parse.urlsplit(board)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
     try:
         connection.putrequest("POST", "/runs")
         connection.putheader("Content-Length", "100000000")

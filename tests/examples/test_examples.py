@@ -37,6 +37,7 @@ def test_random_legal_actions_fetch_some_parcels_and_illegal_ones_are_refused(ex
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_ppo_learns_the_environment_and_the_callback_writes_a_table(tmp_path, forked_ranks):
     run = ddrl.train(
         "ppo",
@@ -45,7 +46,7 @@ def test_ppo_learns_the_environment_and_the_callback_writes_a_table(tmp_path, fo
         callbacks=["evaluation-table"],
         game="courier",
         run_dir=tmp_path / "run",
-        minutes=2,
+        minutes=4,
         target_score=0.5,
         progress=False,
     )

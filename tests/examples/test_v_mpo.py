@@ -142,7 +142,7 @@ def test_the_scalars_begin_where_they_should(example):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_it_learns_catch(tmp_path, forked_ranks):
-    run = train("v-mpo", "v_mpo", tmp_path, preset="smoke", seed=1)
+    run = train("v-mpo", "v_mpo", tmp_path, preset="smoke", seed=1, minutes=4)  # the machine may be a busy one
     assert run.result["status"] == "target", "50 balls of 50"

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from ddrl.placement.start import AT_MPI, leave_note
 
-LIMIT_SECONDS = 40.0
+LIMIT_SECONDS = 90.0
 
 
 def main() -> int:
@@ -40,8 +40,9 @@ def main() -> int:
     if behaviour == "slow":
         time.sleep(1.0)
     if rank == 0:
+        wait_for_others(run_dir)
         finish(behaviour, run_dir)
-    elif behaviour == "crash":
+    elif behaviour in ("crash", "usage"):
         time.sleep(LIMIT_SECONDS)  # rank 0 fails first, and mpirun ends the others
     return 1 if behaviour in ("crash", "usage") else 0
 
@@ -50,6 +51,14 @@ def wait(run_dir: Path, obey: bool) -> None:
     """Until the stop file is there; the deaf wait on."""
     end = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < end and not (obey and (run_dir / "stop").exists()):
+        time.sleep(0.05)
+
+
+def wait_for_others(run_dir: Path) -> None:
+    """Until each rank has left its pid: those that come late are ended with a rank that fails, and leave none."""
+    end = time.monotonic() + LIMIT_SECONDS
+    paths = [run_dir / f"pid-{rank}" for rank in range(int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")))]
+    while time.monotonic() < end and not all(path.exists() and path.read_text() for path in paths):
         time.sleep(0.05)
 
 

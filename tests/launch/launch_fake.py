@@ -1,4 +1,7 @@
-"""The launcher with fake ranks, as a program for a terminal: launch_fake.py BEHAVIOUR RUN_DIR."""
+"""The launcher with fake ranks, as a program for a terminal: launch_fake.py BEHAVIOUR RUN_DIR [--resume].
+
+--impatient: the ranks get little time to end once they were asked to.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from ddrl.launch import local as launch
 from ddrl.launch import supervisor
 from ddrl.types import Machine
 
-STOP_SECONDS = 3.0
+STOP_SECONDS = 40.0  # for ranks that end, also on a busy machine
+IMPATIENT_SECONDS = 3.0  # for ranks that do not
 
 
 def run() -> int:
@@ -30,7 +34,8 @@ def run() -> int:
     )
     program = (sys.executable, str(Path(__file__).with_name("fake_ranks.py")), behaviour)
     resume = Path(run_dir) if "--resume" in sys.argv else None
-    return launch.train(config, resume, Machine(8, 1 << 40), Console(soft_wrap=True), program, STOP_SECONDS)
+    patience = IMPATIENT_SECONDS if "--impatient" in sys.argv else STOP_SECONDS
+    return launch.train(config, resume, Machine(8, 1 << 40), Console(soft_wrap=True), program, patience)
 
 
 if __name__ == "__main__":

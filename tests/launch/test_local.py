@@ -30,7 +30,7 @@ from ddrl.types import Machine
 
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parent
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 RANKS = 4
 needs_mpirun = pytest.mark.skipif(cluster_launch.find_mpirun() is None, reason="no mpirun on this machine")
 
@@ -45,10 +45,10 @@ def run_fake(behaviour: str, path: Path, *more: str) -> subprocess.CompletedProc
     )
 
 
-def wait_for(condition, what: str) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
+def wait_for(condition, what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"no {what} within {PATIENCE_SECONDS} s"
+        assert time.monotonic() < end, f"no {what} within {seconds} s"
         time.sleep(0.05)
 
 
@@ -90,7 +90,7 @@ class Terminal:
             self.output += data.decode(errors="replace")
         return self.output
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         status: list[int] = []
 
         def ended() -> bool:
@@ -100,7 +100,7 @@ class Terminal:
             return bool(status)
 
         try:
-            wait_for(ended, "end of the launcher")
+            wait_for(ended, "end of the launcher", seconds)
         finally:
             if not status:
                 os.kill(self.pid, signal.SIGKILL)
@@ -193,7 +193,7 @@ def test_second_control_c_kills_ranks_that_ignore_signals(tmp_path):
 @needs_mpirun
 def test_ranks_that_do_not_stop_in_time_are_killed(tmp_path):
     path = tmp_path / "run"
-    terminal = Terminal(command("deaf", path))
+    terminal = Terminal(command("deaf", path, "--impatient"))
     wait_for(lambda: started(path), "ranks")
     terminal.control_c()
     assert terminal.wait() == 1, terminal.output

@@ -101,7 +101,7 @@ def test_an_mpirun_that_stays_when_its_ranks_are_gone_is_not_waited_for(tmp_path
     monkeypatch.setattr(supervisor.Supervisor, "start", started)
     leave_dead_notes(tmp_path, [start.IN_JOB] * TrainConfig(algorithm=BA3CConfig()).ranks)
     rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
-    said = watched(tmp_path, stop_seconds=1.0)
+    said = watched(tmp_path, stop_seconds=1.0 if single else 60.0)  # a late look must not find both times over
     assert said.endswith(
         "did not end within 1 s and were killed" if single else "within 0.2 s of its ranks, and was killed"
     )

@@ -53,8 +53,9 @@ def serve(path: str) -> None:
     """Forks a process for each that connects."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork tells its status itself
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(path)
+        listener.bind(f"{path}.new")
         listener.listen(64)
+        os.rename(f"{path}.new", path)  # whoever sees the path can connect
         while True:
             connection, _ = listener.accept()
             message, files, *_ = socket.recv_fds(connection, MOST_BYTES, 3)

@@ -68,7 +68,7 @@ class Job:
         return self
 
     def __exit__(self, *error: object) -> None:
-        left = [] if self.process.poll() is None else self._left_after(3.0)
+        left = [] if self.process.poll() is None else self._left_after(10.0)
         for pid in marked(self.mark):
             kill(pid)
         self.process.wait(timeout=10.0)
@@ -85,7 +85,7 @@ class Job:
         self.output = self._text()
         return status
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 120.0) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = 180.0) -> None:
         """Waits until something is so, while the job runs."""
         end = time.monotonic() + seconds
         while not condition():
@@ -116,9 +116,9 @@ class Job:
     def _left_after(self, seconds: float) -> list[str]:
         """Command lines of what is still there; mpirun's ranks may take a moment to be gone."""
         end = time.monotonic() + seconds
-        while marked(self.mark) and time.monotonic() < end:
+        while (left := marked(self.mark)) and time.monotonic() < end:
             time.sleep(0.05)
-        return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in marked(self.mark)]
+        return [f"{pid}: {' '.join(command_of(pid))}" for pid in left]
 
 
 def marked(mark: str) -> dict[int, dict[str, str]]:
@@ -135,6 +135,14 @@ def marked(mark: str) -> dict[int, dict[str, str]]:
                 pairs = (item.partition("=") for item in environ.split("\0"))
                 found[int(entry)] = {name: value for name, _, value in pairs}
     return found
+
+
+def command_of(pid: int) -> list[str]:
+    """The words of a process' command line; none if the process has ended since it was found."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return []
 
 
 def kill(pid: int) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-from pathlib import Path
 
 import pytest
 
 from tests.parallel.support import (
     Job,
+    command_of,
     evaluations,
     events,
     forked_train,
@@ -32,7 +32,7 @@ LEARNER, AN_ACTOR, A_SHARD = 0, 1, 3  # ranks
 def child(job: Job, actor: int) -> int | None:
     """Process id of an actor's child, if it lives."""
     for pid in marked(job.mark):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        words = command_of(pid)
         if "ddrl.apex.acting" in words and words[words.index("ddrl.apex.acting") + 2] == str(actor):
             return pid
     return None

@@ -74,6 +74,7 @@ def test_a_run_whose_mpirun_was_killed_starts_again(tmp_path):
     run = tmp_path / "run"
     with train(run, *LONG) as job:
         job.wait_for_update(25)
+        job.wait_for(lambda: events(run, "checkpoint"), "checkpoint")  # without one there is no new start
         os.kill(mpirun_of(job), signal.SIGKILL)
         job.wait_for(lambda: events(run, "resumed"), "new start")
         (event,) = events(run, "restarted")

@@ -34,13 +34,14 @@ CHIEF, WORKER, SERVER, EVALUATOR = 0, 1, 2, 3
 
 def test_a_killed_worker_leaves_the_rest_training(tmp_path):
     run = tmp_path / "run"
-    with forked_train(run, *CATCH, "--max-updates", "400", "--no-evaluator", "--workers", "3", "--quorum", "3") as job:
+    many = ("--max-updates", "800", "--log-every-seconds", "0.2")  # so that the death comes well before the last update
+    with forked_train(run, *CATCH, *many, "--no-evaluator", "--workers", "3", "--quorum", "3") as job:
         job.wait_for_update(20)
         kill(job.rank(WORKER))
         assert job.wait() == 0, job.output
     (lost,) = events(run, "worker_lost")
     assert lost["text"].startswith("worker 1 (rank 1) died")
-    assert result(run)["status"] == "finished" and newest(run).version == 400
+    assert result(run)["status"] == "finished" and newest(run).version == 800
     assert set(newest(run).worker_states) == {0, 2}
     assert lines(run)[-1]["live_workers"] == 2
 
@@ -123,7 +124,7 @@ def test_control_c_in_a_terminal_with_real_ranks(tmp_path):
         terminal.read()
         time.sleep(0.1)
     terminal.control_c()
-    assert terminal.wait() == 0, terminal.output
+    assert terminal.wait(150.0) == 0, terminal.output  # of a busy machine, on which the curve is still to be drawn
     assert result(run)["status"] == "stopped" and newest(run).version == result(run)["update"]
     assert (run / "learning_curve.png").exists()
     assert "ddrl train --resume" in terminal.output

@@ -28,11 +28,14 @@ def test_it_learns_survives_a_death_refuses_what_is_not_finite_and_starts_again_
     run = tmp_path / "run"
     bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
     flags = ("--workers", "3", "--no-evaluator", "--checkpoint-every-updates", "100", "--max-updates", "1000")
-    command = (*CATCH, *RATE, *LOCAL, "4", *flags)
+    often = ("--log-every-seconds", "0.2")  # so that both deaths come well before the last update
+    command = (*CATCH, *RATE, *LOCAL, "4", *flags, *often)
     with forked_train(run, *command, program="ranks_bad_gradient.py", environment=bad) as job:
         job.wait_for_update(50)
         kill(job.rank(2))
+        job.wait_for(lambda: events(run, "worker_lost"), "loss of a worker")
         job.wait_for_update(250)
+        job.wait_for(lambda: any(event["update"] >= 200 for event in events(run, "checkpoint")), "checkpoint")
         kill(job.rank(0))
         assert job.wait() == 0, job.output
     (lost,), (resumed,) = events(run, "worker_lost"), events(run, "resumed")

@@ -21,10 +21,11 @@ from tests.parallel.support import (
     train,
 )
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(300)
 
 SMOKE = ("--preset", "smoke", "--minutes", "3")
-QUICK = (*SMOKE, "--learning-rate", "3e-3", "--target-period", "80")
+# Without minutes: on a busy machine, two workers may take more for so many updates.
+QUICK = ("--preset", "smoke", "--minutes", "0", "--learning-rate", "3e-3", "--target-period", "80")
 TWO = ("--workers", "2", "--parameter-servers", "1")
 
 
@@ -77,6 +78,7 @@ def test_asynchronous_dqn_learns_catch_and_keeps_its_replays(tmp_path):
 def test_asynchronous_dqn_whose_server_is_killed_goes_on_with_its_replays(tmp_path):
     run = tmp_path / "run"
     often = ("--checkpoint-every-updates", "200", "--log-every-seconds", "0.5", "--max-updates", "1000000")
+    often += ("--minutes", "3")  # the new start gets what is left of them
     with train(run, "dqn", *QUICK, *TWO, "--updates", "asynchronous", "--no-evaluator", *often) as job:
         job.wait_for(lambda: len(events(run, "checkpoint")) >= 2, "checkpoints")
         kill(job.rank(2))

@@ -16,7 +16,8 @@ RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "900", 
 def test_all_reduce_learns_survives_a_death_and_refuses_what_is_not_finite(tmp_path):
     run = tmp_path / "run"
     bad = {"TEST_BAD_WORKER": "1", "TEST_BAD_GRADIENTS": "5,6"}
-    flags = ("--exchange", "allreduce", "--workers", "3", "--no-evaluator")
+    # Lines come often, so that the death comes well before the last update.
+    flags = ("--exchange", "allreduce", "--workers", "3", "--no-evaluator", "--log-every-seconds", "0.2")
     with forked_train(run, *CATCH, *RATE, *flags, program="ranks_bad_gradient.py", environment=bad) as job:
         job.wait_for_update(50)
         kill(job.rank(2))

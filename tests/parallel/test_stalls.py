@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,10 +93,11 @@ def test_a_rank_that_dies_before_mpi_is_named(tmp_path, when):
 
 def test_a_rank_that_does_not_come_to_mpi_is_named(tmp_path):
     options = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "no_mpi"}}
-    with train(tmp_path / "run", *LONG, "--start-seconds", "10", **options) as job:
+    # In which the other ranks come to MPI on a busy machine, too: else they would be named as well.
+    with train(tmp_path / "run", *LONG, "--start-seconds", "20", **options) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     said = [line for line in job.output.split("\n---")[0].splitlines() if "the run failed" in line]
-    reason = "rank 1 did not begin within 10 s (--start-seconds), and all were killed"
+    reason = "rank 1 did not begin within 20 s (--start-seconds), and all were killed"
     assert said == [f"ddrl: the run failed: {reason}"]
 
 
@@ -122,7 +124,8 @@ def test_a_rank_that_hangs_before_its_first_word_is_named(tmp_path):
     with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": "first_word"}) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     said = job.output.split("\n---")[0]
-    assert "no progress: parameter server 0 (rank 2) has waited 3 s for its own start" in said
+    told = re.search(r"no progress: parameter server 0 \(rank 2\) has waited (\d+) s for its own start", said)
+    assert told and int(told[1]) >= 3, said  # the 3 s of its patience, and what its thread was late on a busy machine
     assert result(run)["status"] == "failed" and events(run, "restarted") == []
 
 
@@ -213,8 +216,10 @@ def test_a_disk_that_is_full_at_a_checkpoint_and_then_at_all(small_disk):
     with train(run, *LONG, "--checkpoint-every-updates", "20") as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
         size = checkpoint.list_checkpoints(run)[-1].stat().st_size
-        ballast = fill(small_disk, leave=size // 2)
-        job.wait_for(lambda: events(run, "checkpoint_failed"), "failed checkpoint")
+        ballast = small_disk / "ballast"
+        # Again and again: a checkpoint that was just being written takes the place of an old one, which frees space.
+        failed = lambda: fill(small_disk, leave=size // 2) and events(run, "checkpoint_failed")
+        job.wait_for(failed, "failed checkpoint")
         ballast.unlink()
         good = len(events(run, "checkpoint"))
         job.wait_for(lambda: len(events(run, "checkpoint")) > good, "checkpoint after space was freed")

@@ -71,7 +71,7 @@ def test_other_games_of_mujoco_have_the_settings_of_the_paper_and_cleanrl():
     ],
 )  # fmt: skip
 def test_some_games_have_settings_of_their_own_in_ba3cs_laptop_preset(game, others):
-    """Chosen on seeds from 100 on: docs/results/learning.md, "River Raid and Space Invaders"."""
+    """Chosen on seeds from 100 on: docs/results/learning-tried.md, "River Raid and Space Invaders"."""
     found = settings_of(algorithms.preset("laptop", game, MACHINE, "ba3c"))
     table = ACTOR_CRITIC["ba3c", "laptop"]
     assert {name: value for name, value in found.items() if value != table[name].value} == {"game": game, **others}
@@ -82,7 +82,7 @@ def test_some_games_have_settings_of_their_own_in_ba3cs_laptop_preset(game, othe
     [(1, {"samples_per_insert": 1.0}), (3, {"actors": 2, "samples_per_insert": 1.0}), (4, {"actors": 3})],
 )
 def test_pong_has_settings_of_its_own_in_the_laptop_preset_of_ape_x(cores, others):
-    """Chosen on seeds from 101 on: docs/results/learning.md, "Ape-X DQN on Pong"."""
+    """Chosen on seeds from 101 on: docs/results/learning-tried.md, "Ape-X DQN on Pong"."""
     found = settings_of(algorithms.preset("laptop", "ALE/Pong-v5", MACHINE._replace(cores=cores), "apex-dqn"))
     table = REPLAY_LEARNERS["apex-dqn", "laptop"]
     others = {"game": "ALE/Pong-v5", "n_step": 5, "epsilon_steps": 200_000, "learning_rate": 5e-4, **others}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
-SECONDS = 60.0  # for everything, on a slow machine
+SECONDS = 150.0  # for everything, on a slow machine
 IMAGES = "JSON.stringify([...document.images].map(i => [i.complete, i.naturalWidth, i.naturalHeight]))"
 SHOWN = "JSON.stringify([...document.images].map(i => i.clientWidth))"
 CLIPPED = "Math.max(0, ...[...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth))"
@@ -109,7 +109,8 @@ class Tab:
 
     def go(self) -> None:
         self.ask("Page.navigate", url=self._address)
-        self._browser.wait_for("Page.loadEventFired")
+        self._browser.wait_for("Page.loadEventFired")  # which may be that of the blank page before
+        self.wait_until("location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def resize(self, width: int, height: int) -> None:
         phone = width <= 500

@@ -20,7 +20,7 @@ PROGRAM = find()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here (Debian: chromium)"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(240),
 ]
 
 

@@ -334,21 +334,32 @@ def test_no_state_is_given_in_the_middle_of_acting(tmp_path):
     schedule.stop()
 
 
+def hold(schedule):
+    """From now on a step lasts until the schedule is stopped."""
+    for actor in schedule.actor_threads.actors:
+        receive = actor.environment.recv
+        actor.environment.recv = lambda receive=receive: (schedule._ended.wait(60.0), receive())[1]
+
+
 @KINDS
 @pytest.mark.parametrize("groups", [1, 3])
 def test_acting_that_the_end_breaks_off_leaves_a_replay_that_can_be_saved(kind, groups, tmp_path):
     schedule = make_schedule(kind, tmp_path, groups=groups, exponent=0.0)
     training = Training(schedule).run(UPDATES[kind])
-    for actor in schedule.actor_threads.actors:
-        actor.environment.pause = 0.5
+    schedule.actor_threads.wait()
+    if kind is Concurrent:  # which acts for the next period while it learns
+        hold(schedule)
     training.run(UPDATES[kind])
+    if kind is Standard:
+        hold(schedule)
     held = content(schedule.replay)
     trainer = threading.Thread(target=lambda: schedule.next_batch(training.snapshot), daemon=True)
     trainer.start()
-    time.sleep(0.1)
+    while not schedule._busy.locked():
+        time.sleep(0.001)
     assert schedule.get_state() == {}, "it is acting"
     schedule.stop()
-    trainer.join(timeout=5.0)
+    trainer.join(timeout=60.0)
     state = schedule.get_state()
     assert ("actor0.step.env_id" in state) == (kind is Concurrent), "that of the period's beginning"
     again = make_schedule(kind, tmp_path, groups=groups, exponent=0.0)

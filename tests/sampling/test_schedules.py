@@ -158,17 +158,32 @@ def test_synchronized_runs_are_equal_and_seeds_matter():
     assert (run(1)[0].observation != run(2)[0].observation).any()
 
 
+class Held(Counting):
+    """Its third step lasts until `go` is set; `acting` says that it has begun."""
+
+    def __init__(self):
+        super().__init__()
+        self.acting, self.go = threading.Event(), threading.Event()
+
+    def recv(self):
+        if self.received == 2:
+            self.acting.set()
+            self.go.wait(60.0)
+        return super().recv()
+
+
 def test_synchronized_saves_nothing_in_the_middle_of_acting():
-    schedule = Synchronized(make_actor(Counting(pause=0.02)))
+    environment = Held()
+    schedule = Synchronized(make_actor(environment))
     schedule.set_state({}, reset_seed=1)
     thread = threading.Thread(target=batches_of, args=(schedule, [0]))
     thread.start()
-    while schedule.actor.environment.received < 2:
-        time.sleep(0.001)
+    assert environment.acting.wait(60.0)
     assert schedule.get_state() == {}
     counted = schedule.counters()
     assert counted["actor.draws"].max() > 0, "no draw recurs after a resume"
-    thread.join(timeout=30)
+    environment.go.set()
+    thread.join(timeout=60)
     other = synchronized()
     other.set_state(counted, reset_seed=2)
     np.testing.assert_array_equal(other.actor.draws(), counted["actor.draws"])

@@ -51,7 +51,8 @@ def ddrl(slurm, tmp_path) -> Callable[..., str]:
 def test_a_run_is_submitted_watched_and_followed_to_its_end(ddrl, slurm, tmp_path):
     """Whatever its directory is called."""
     size = ("--nodes", "2", "--ranks-per-node", "2", "--time", "10")
-    said = ddrl("submit", "train", *TRAIN, "--max-updates", "300", *size, "--run-dir", HOSTILE, SMALL)
+    updates = ("--max-updates", "900")  # in which `ddrl status` starts on a busy machine, too
+    said = ddrl("submit", "train", *TRAIN, *updates, *size, "--run-dir", HOSTILE, SMALL)
     run = tmp_path / HOSTILE
     number = re.search(r"job (\d+): ba3c on ddrl/Catch-v0, 4 ranks: 3 workers", said)[1]
     job = Job(slurm, number, run / f"slurm-{number}.out", run.parent)
@@ -61,17 +62,17 @@ def test_a_run_is_submitted_watched_and_followed_to_its_end(ddrl, slurm, tmp_pat
         job.wait_for(lambda: run.exists() and events(run, "started"), "first update")
         row = ddrl("status").splitlines()[1]
         assert row.startswith(number) and "RUNNING" in row and row.endswith(HOSTILE)
-        assert re.search(r"\d+% of 300 updates", row)
+        assert re.search(r"\d+% of 900 updates", row)
         assert job.show("Requeue") == "1"
         followed = ddrl("logs", HOSTILE, "-f")
     finally:
         slurm.run("scancel", "--quiet", number)
-    assert "finished: the budget of 300 updates is used up" in followed
+    assert "finished: the budget of 900 updates is used up" in followed
     assert f"job {number} has left the queue" in followed
     assert result(run)["status"] == "finished" and events(run, "checkpoint")
     assert json.loads((run / rundir.CONFIG).read_text())["exchange"]["workers"] == 3
     header, row, *others = ddrl("status", HOSTILE).splitlines()
-    assert "finished" in row and "100% of 300 updates" in row and others == []
+    assert "finished" in row and "100% of 900 updates" in row and others == []
     assert not list(tmp_path.rglob("owned"))
     assert "100% of" in ddrl("status"), "found in runs, too, when it has ended"
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)
 BUSY = 4
 STARTS = 8  # without the rest two of ten were killed in MPI_Init
+START_SECONDS = 120.0  # of eight ranks beside the busy programs, and beside other tests
 
 
 @pytest.fixture
@@ -24,4 +26,5 @@ def test_no_rank_is_spoken_to_before_it_has_left_mpi_init(slurm, busy_machine):
     program = Path(__file__).with_name("ranks_speaking.py")
     settings = ("PYTHONPATH=" + str(Path(__file__).parents[2]), "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=tcp,self")
     for _ in range(STARTS):
-        slurm.run("env", *settings, "srun", "--mpi=pmix", "-N8", "-n8", "--mem-per-cpu=1", sys.executable, program)
+        ranks = ("srun", "--mpi=pmix", "-N8", "-n8", "--mem-per-cpu=1", sys.executable, program)
+        slurm.run("env", *settings, *ranks, seconds=START_SECONDS)

@@ -286,7 +286,7 @@ def test_a_run_whose_final_evaluation_the_rule_ends_is_finished(tmp_path):
     assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
     monkeypatch.setattr(median_rule, "LOOK_SECONDS", 0.2)
     chosen = settings(workers=1, repeats=1)

@@ -28,7 +28,7 @@ def test_a_failure_is_not_noted_in_the_run_of_another_process_or_one_that_has_fi
     assert rundir.read_json(tmp_path / rundir.RESULT) == {"status": "finished"}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_tiny_point_is_trained(tmp_path):
     path = tmp_path / "points" / "tiny"
     note_failure(path, "an earlier start that came to nothing")

@@ -1,12 +1,14 @@
 """In place of a trial's process: a run that learns nothing, whose score is told by its settings.
 
-It is the higher the nearer Adam's epsilon is to 1e-5, and grows while it goes on. With a batch of 64 it fails.
+It is the higher the nearer Adam's epsilon is to 1e-5, and grows while it goes on. With a batch of 64 it fails. Where
+FAKE_TRIAL_PACE names a directory, it goes on only as a file there allows, see `allowed`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import sys
 import time
@@ -15,6 +17,17 @@ from pathlib import Path
 from ddrl import rundir, sealed
 
 LINES, SECONDS = 20, 0.03
+PACE = "FAKE_TRIAL_PACE"
+
+
+def allowed(path: Path) -> int:
+    """Lines that a trial may have written by now: all, or the number in its file in PACE's directory, at first 1."""
+    if PACE not in os.environ:
+        return LINES
+    try:
+        return int(Path(os.environ[PACE], path.name).read_text())
+    except (OSError, ValueError):  # it is not there yet, or half written
+        return 1
 
 
 def main() -> None:
@@ -32,6 +45,9 @@ def main() -> None:
         with (path / rundir.METRICS).open("ab") as metrics:
             lines = (path / rundir.METRICS).read_bytes().count(b"\n")
             while lines < LINES and not stopped:
+                if lines >= allowed(path):
+                    time.sleep(SECONDS / 10)
+                    continue
                 lines += 1
                 part = lines / LINES
                 steps = round(part * config.run.agent_steps)

@@ -21,6 +21,7 @@ from ddrl.studies.points import state_of
 from ddrl.tuning import engine, journal, report
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import JOURNAL, open_study
+from tests.tuning.fake_trial import LINES, PACE
 
 pytest.importorskip("optuna")
 
@@ -33,6 +34,21 @@ def fake(monkeypatch):
     """Trials that learn nothing."""
     monkeypatch.setattr(engine, "TRIAL_PROGRAM", [sys.executable, str(Path(__file__).with_name("fake_trial.py"))])
     monkeypatch.setattr(engine, "POLL_SECONDS", 0.02)
+
+
+@pytest.fixture
+def pace(fake, tmp_path_factory, monkeypatch):
+    """A directory whose files say how many lines these trials may write: see `tests.tuning.fake_trial`."""
+    directory = tmp_path_factory.mktemp("pace")
+    monkeypatch.setenv(PACE, str(directory))
+    return directory
+
+
+@pytest.fixture
+def second_waits(pace, monkeypatch):
+    """The second trial writes one line and then waits to be stopped, until this is called."""
+    (pace / "0000").write_text(str(LINES))
+    return lambda: monkeypatch.delenv(PACE)
 
 
 def tune(directory: Path, *words: str) -> int:
@@ -89,7 +105,16 @@ def test_equal_seeds_look_at_equal_settings(fake, tmp_path):
     assert trials(tmp_path / "three")[0].params != one[0]
 
 
-def test_several_at_once_and_some_stopped_early(fake, tmp_path, capsys):
+def test_several_at_once_and_some_stopped_early(pace, tmp_path, monkeypatch, capsys):
+    """A trial writes a line when the one before it was reported, so that none has ended before it can be stopped."""
+    follow = engine.Running.follow
+
+    def follow_and_let_go_on(running):
+        follow(running)
+        if not running.pruned:
+            (pace / running.path.name).write_text(str(len(running._records) + 1))
+
+    monkeypatch.setattr(engine.Running, "follow", follow_and_let_go_on)
     assert begin(tmp_path, "--trials", "14", "--prune", "--at-once", str(min(2, this_machine().cores))) == 0
     ended = trials(tmp_path)
     pruned = [trial for trial in ended if trial.state.name == "PRUNED"]
@@ -107,7 +132,7 @@ def stop_soon(directory: Path) -> threading.Thread:
     """Asks this process to stop once the second trial has metrics."""
 
     def wait() -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 100
         while not (directory / "trials/0001" / rundir.METRICS).exists():
             if time.monotonic() > end:
                 return  # there is no trial, and nobody who takes the signal
@@ -119,10 +144,11 @@ def stop_soon(directory: Path) -> threading.Thread:
     return thread
 
 
-def test_interrupted_and_gone_on_with(fake, tmp_path, capsys):
+def test_interrupted_and_gone_on_with(second_waits, tmp_path, capsys):
     thread = stop_soon(tmp_path)
     assert begin(tmp_path, "--trials", "4") == 130
     thread.join()
+    second_waits()
     assert states(tmp_path) == ["COMPLETE", "RUNNING"]
     before = trials(tmp_path)[1].params
     assert "stopping" in capsys.readouterr().out
@@ -135,10 +161,11 @@ def test_interrupted_and_gone_on_with(fake, tmp_path, capsys):
     assert len(trials(tmp_path)) == 5
 
 
-def test_a_trial_that_another_process_runs_is_left_alone(fake, tmp_path):
+def test_a_trial_that_another_process_runs_is_left_alone(second_waits, tmp_path):
     thread = stop_soon(tmp_path)
     begin(tmp_path, "--trials", "2")
     thread.join()
+    second_waits()
     plan = plans.load(tmp_path)
     with engine.locked(plan, "0001") as had:
         assert had
@@ -258,6 +285,7 @@ def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkey
     assert "all 2 trials" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(300)
 def test_real_trials_on_catch(tmp_path, capfd):
     """Adam's epsilon for two batch sizes: what each run has learned with is what was suggested."""
     space = ("--space", "adam-epsilon=log(1e-9,1e-2)", "batch-size=choice(64,128)")
