@@ -132,11 +132,11 @@ ADAM_EPSILON_DEFAULT = 1e-8
 # Scores at which the published BA3C code stops (Adamski et al. 2018), by game in snake case.
 TARGET_SCORES = {"breakout": 300.0, "pong": 10.0, "riverraid": 4000.0, "seaquest": 1830.0, "space_invaders": 700.0}
 
-# Where the laptop preset differs for a game: docs/results/learning.md, 'River Raid and Space Invaders'. With an entropy
-# cost of 0.01 to the end, a policy stays uniform where its chances are poor, and so they stay poor. Space Invaders is
-# learned from data-points that are used four times, with rewards of 1/4 to 4, not 1 for every alien; with an entropy
-# cost of 0.01 from the beginning, it is learned at the left wall, where most seeds then stay for a million agent steps;
-# with a discount of 0.99 to the end, nearly all games end at the last aliens of the first wave.
+# Where the laptop preset differs for a game: docs/results/learning-tried.md, 'River Raid and Space Invaders'. With an
+# entropy cost of 0.01 to the end, a policy stays uniform where its chances are poor, and so they stay poor. Space
+# Invaders is learned from data-points that are used four times, with rewards of 1/4 to 4, not 1 for every alien; with
+# an entropy cost of 0.01 from the beginning, it is learned at the left wall, where most seeds then stay for a million
+# agent steps; with a discount of 0.99 to the end, nearly all games end at the last aliens of the first wave.
 LAPTOP_BY_GAME: dict[str, dict[str, dict[str, Any]]] = {
     "riverraid": {"algorithm": {"entropy_cost": 0.003}, "optimizer": {"learning_rate": 1.5e-3, "adam_epsilon": 1e-3}},
     "space_invaders": {
@@ -176,7 +176,7 @@ def laptop(game: str, machine: Machine) -> TrainConfig:
     config = TrainConfig(
         environment=EnvironmentConfig(game=game, protocol="nature", life_loss_terminal=True),
         network=laptop_network(machine),
-        # Measured on Pong (docs/results/learning.md): long unrolls, small batches and little lag, where shorter and
+        # Measured on Pong (docs/results/learning-older.md): long unrolls, small batches, and little lag; shorter and
         # larger ones showed nothing in the same number of agent steps.
         algorithm=BA3CConfig(unroll_length=20, entropy_cost=0.01, value_cost=0.5, importance_clip=1.0),
         sampling=SamplingConfig(simulators=16, groups=2, queue_batches=1),

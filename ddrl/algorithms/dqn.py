@@ -345,7 +345,7 @@ def laptop_apex(game: str, machine: Machine) -> TrainConfig:
 
 
 def _laptop_apex_of_pong(machine: Machine) -> dict[str, dict[str, Any]]:
-    """What differs for Pong, chosen on seeds from 101 on: docs/results/learning.md, 'Ape-X DQN on Pong'.
+    """What differs for Pong, chosen on seeds from 101 on: docs/results/learning-tried.md, 'Ape-X DQN on Pong'.
 
     With few cores, the learner would draw each transition twice; it leaves a part of its core to a second actor.
     """
@@ -375,7 +375,7 @@ def _presets(default: Preset, stooke_optimizer: dict[str, Any], **updates: int) 
 
 LASAGNE_RMSPROP = {"optimizer": "rmsprop", "rmsprop_epsilon": 1e-6}  # not centered, epsilon inside the root
 # A target of one step narrows its distribution by the discount alone, once a period: Pong was learned with short
-# periods and more, smaller updates (docs/results/learning.md).
+# periods and more, smaller updates (docs/results/learning-older.md).
 CATEGORICAL_UPDATES = {"target_period": 960, "steps_per_update": 16, "batch_size": 64}
 ALGORITHM = Algorithm(
     settings=DQNConfig,
