@@ -207,4 +207,12 @@ MUTANTS = (
         ("tests/apex/test_acting.py::test_each_transition_is_inserted_so_many_times",),
         "The option that stands for more actors has no effect.",
     ),
+    Mutant(
+        "actor-counts-failures-after-a-long-life",
+        "ddrl/apex/actor.py",
+        "        else:\n            self._failures += own_fault",
+        "        if True:\n            self._failures += own_fault",
+        ("tests/apex/test_roles.py::test_an_environment_that_fails_again_and_again_ends_the_job_with_its_words",),
+        "An environment that fails now and then ends the run sooner than its message says.",
+    ),
 )
