@@ -24,6 +24,7 @@ from tests.apex.apex_world import FORMAT, World
 from tests.apex.segments import FEATURES, IMAGES, noise
 
 SEEDS = range(2)
+LONG_SECONDS = actor_module.LONG_SECONDS  # a life after which a failure of an actor's child does not count
 
 
 @pytest.fixture(autouse=True)
@@ -279,9 +280,6 @@ def test_a_child_that_cannot_begin_ends_the_job_with_its_status(tmp_path):
     text = json.loads(blob.data)["text"]
     assert text == "its process failed 5 times, each within 10 minutes, at last by exit status 2"
     assert role.child is None
-
-
-LONG_SECONDS = actor_module.LONG_SECONDS
 
 
 @pytest.mark.parametrize(
