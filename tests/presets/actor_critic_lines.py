@@ -58,7 +58,8 @@ BA3C_DEFAULT = {
 BA3C_LAPTOP = {
     **BA3C_DEFAULT, **LAPTOP,
     **lines(OURS, life_loss_terminal=True, unroll_length=20, importance_clip=1.0, simulators=16, queue_batches=1,
-            batch_size=64, learning_rate=7e-4, adam_epsilon=1e-5, clip_global_norm=0.5),
+            batch_size=64, adam_epsilon=1e-5, clip_global_norm=0.5),
+    **lines(OURS + ", for Breakout", gae_lambda=0.8, learning_rate=2e-3),
 }  # fmt: skip
 BA3C_PAPER = {
     **BA3C_DEFAULT,
