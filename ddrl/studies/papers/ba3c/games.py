@@ -108,6 +108,7 @@ class GamesSettings(BudgetSettings):
         }
         whole = [] if self.to_target else [("BA3C", Group({}, outcomes))]  # runs to a target have no final score
         of_all, profiles = across_games.together(whole, final_mean)
+        panels = [*(_panel(game, self.target(game["game"])) for game in games), *profiles]
         caption = caption_of(EVALUATION, outcomes).replace(": ", ": mean and maximum of ")
         return Report(
             heading="Scores by game against time",
@@ -129,8 +130,8 @@ class GamesSettings(BudgetSettings):
                 }),
                 *of_all,
             ],
-            panels=[*(_panel(game, self.target(game["game"])) for game in games), *profiles],
-            columns=3 if len(games) > 2 else 2,
+            panels=panels,
+            columns=2 if len(panels) in (1, 2, 4) else 3,
             notes=[NOTES, *([across_games.NOTE] if of_all else [])],
         )  # fmt: skip
 
