@@ -18,8 +18,9 @@ from ddrl.studies.collect import runs_table
 from ddrl.studies.figures import Panel, draw
 from ddrl.studies.heat import HeatMap
 from ddrl.studies.measures import EVALUATION, ONLINE
-from ddrl.studies.papers.ba3c import epsilon, median_rule
-from ddrl.studies.papers.ba3c.median_rule import MARK, Other, Rule, train_unless_hopeless, verdict
+from ddrl.studies.papers.ba3c import ending, epsilon
+from ddrl.studies.papers.ba3c.ending import MARK, Other, train_until
+from ddrl.studies.papers.ba3c.median_rule import Rule, verdict
 from ddrl.studies.points import Outcome, Point, state_of
 from ddrl.studies.settings import to_json
 from ddrl.studies.tables import text
@@ -79,6 +80,8 @@ def test_one_worker_is_one_process_and_evaluations_have_an_evaluator():
     scored = epsilon.EPSILON.points(settings(score="evaluation", target_score=0.5, eval_every_steps=640), TWO)[0].config
     assert scored.evaluation.evaluator and scored.evaluation.eval_every_updates == 10
     assert scored.evaluation.target_score is None  # runs go on, so that final scores can be compared
+    ends = settings(score="evaluation", target_score=0.5, stop_at_target=True)
+    assert all(p.config.evaluation.target_score == 0.5 for p in epsilon.EPSILON.points(ends, TWO))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,7 @@ def test_one_worker_is_one_process_and_evaluations_have_an_evaluator():
         ({"beta1": (0.9, 0.9)}, "--beta1 0.9 0.9: give one or more, each once"),
         ({"stop_after": 1.5}, "--stop-after 1.5"),
         ({"minutes": 0.0}, "--minutes 0.0: a point would never end"),
+        ({"stop_at_target": True}, "--stop-at-target.*: there is no target; give --target-score"),
         ({"batch_size": (65,)}, "--batch-size 65: 2 workers cannot divide it"),
         ({"epsilon": (0.0,)}, "--adam-epsilon 0.0"),
         ({"train_options": "--optimizer rmsprop"}, "this study is about Adam's epsilon"),
@@ -211,7 +215,34 @@ def test_texts_of_a_heat_map_stay_in_their_cells(rows, columns):
     assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].padded(-1).overlaps(pair[1].padded(-1))]
 
 
-# the median rule ------------------------------------------------------------------------------------------------------
+def test_runs_that_end_at_the_target_have_times_and_no_final_scores():
+    chosen = settings(target_score=50.0, batch_size=(64,), stop_at_target=True)
+    found = epsilon.EPSILON.report(chosen, finished(chosen, lambda p: 1.0 if p.labels["epsilon"] == 1e-3 else 2.0))
+    (times,) = found.tables
+    assert "final score" not in times.columns and "interquartile mean" not in times.columns
+    assert times.title == "Time to online score 50 by effective batch and epsilon"
+    assert "time to 50 in minutes" in found.finding and "0.417" in found.finding
+    missed = epsilon.EPSILON.report(chosen, finished(chosen, lambda p: 400 * p.labels["epsilon"] + 0.2))
+    (heat,) = [panel.heat for panel in missed.panels if panel.heat is not None]  # that of the times alone
+    assert heat.texts[1] == ["not reached\nin 1.67 min"]
+
+
+# runs that end early --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_over_at_its_target():
+    at_once = epsilon.over(settings(target_score=50.0, stop_at_target=True))
+    assert at_once(grown(1.0, 49), []) is None
+    assert at_once(grown(1.0, 50), []) == {"message": "ended at the target score, 50"}
+    few = [record | {"episodes": 99} for record in grown(1.0, 60)]
+    assert at_once(few, []) is None  # a mean of fewer games than the score has
+    taken_back = [*grown(1.0, 60), {"kind": "event", "name": "resumed", "wall_seconds": 40.0}]
+    assert at_once(taken_back, []) is None
+    by_evaluations = epsilon.over(settings(score="evaluation", target_score=50.0, stop_at_target=True))
+    assert by_evaluations(grown(1.0, 60, "evaluation"), []) is None  # the run ends by itself
+    both = epsilon.over(settings(target_score=50.0, stop_at_target=True, stop_hopeless=True, minutes=1.0))
+    assert both(grown(1.0, 40), others(2.0, 3.0))["stopped_early"]["others"] == 2
+
 
 RULE = Rule(ONLINE, "wall_seconds", 30.0)
 
@@ -221,9 +252,9 @@ def others(*slopes, seconds=100):
 
 
 def test_a_run_below_the_median_is_hopeless_after_the_warm_up():
-    why = verdict(RULE, grown(1.0, 30), others(0.5, 2.0, 3.0))
-    assert (why["best"], why["median"], why["others"], why["wall_seconds"]) == (30.0, 31.0, 3, 30.0)
-    assert "below the median of the means of 3 others, 31" in why["message"]
+    result = verdict(RULE, grown(1.0, 30), others(0.5, 2.0, 3.0))
+    assert result["stopped_early"] == {"best": 30.0, "median": 31.0, "others": 3, "wall_seconds": 30.0}
+    assert "below the median of the means of 3 others, 31" in result["message"]
     assert verdict(RULE, grown(1.0, 29), others(0.5, 2.0, 3.0)) is None  # too early
     assert verdict(RULE, grown(1.0, 31), others(0.5, 62 / 32, 3.0)) is None  # at the median
     assert verdict(RULE, [], others(2.0, 3.0)) is None
@@ -244,7 +275,7 @@ def test_only_those_that_got_as_far_are_compared_with():
 def test_steps_and_evaluations_may_be_compared_too():
     rule = Rule(EVALUATION, "agent_steps", 300.0)
     theirs = [Other(grown(2.0, 100, "evaluation"), True)] * 2
-    assert verdict(rule, grown(1.0, 30, "evaluation"), theirs)["agent_steps"] == 300.0
+    assert verdict(rule, grown(1.0, 30, "evaluation"), theirs)["stopped_early"]["agent_steps"] == 300.0
     cut_off = [record | {"timed_out": 1} for record in grown(1.0, 30, "evaluation")]
     assert verdict(rule, cut_off, theirs) is None
 
@@ -254,26 +285,31 @@ def test_who_is_compared_with_whom(tmp_path, monkeypatch):
     plan = plans.Plan(tmp_path, "epsilon", to_json(chosen), tuple(epsilon.EPSILON.points(chosen, TWO)))
     plans.write(plan)
     asked = []
-    monkeypatch.setattr(epsilon, "train_unless_hopeless", lambda train, *rest: asked.append(rest))
+    monkeypatch.setattr(epsilon, "train_until", lambda train, *rest: asked.append(rest))
     epsilon.run_cell(plan.points[0], plan.path(plan.points[0]))
-    ((path, compared, rule),) = asked
-    assert path.name == "catch-v0-batch64-epsilon0.001-seed1" and rule == Rule(ONLINE, "wall_seconds", 180.0)
+    ((path, compared, _),) = asked
+    assert path.name == "catch-v0-batch64-epsilon0.001-seed1"
+    assert chosen.rule == Rule(ONLINE, "wall_seconds", 180.0)
     assert sorted(p.name for p in compared) == [
         f"catch-v0-batch64-epsilon{e}-seed{s}" for e in ("1e-05", "1e-08") for s in (1, 2)
     ]
 
 
+def never(ours, others):
+    return None
+
+
 def test_a_mark_whose_run_had_already_stopped_is_completed(tmp_path):
-    rundir.write_json(tmp_path / MARK, {"message": "stopped early: low"})
+    rundir.write_json(tmp_path / MARK, {"message": "stopped early: low", "stopped_early": {"best": 1.0}})
     rundir.write_json(tmp_path / rundir.RESULT, {"status": "stopped"})
-    train_unless_hopeless(lambda: pytest.fail("it has ended"), tmp_path, [], RULE)
+    train_until(lambda: pytest.fail("it has ended"), tmp_path, [], never)
     assert state_of(tmp_path) == ("finished", "stopped early: low")
 
 
 def test_a_run_that_ends_by_itself_is_not_marked(tmp_path):
     rundir.write_json(tmp_path / MARK, {"message": "of a start that was killed"})
     finish = lambda: rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished"})
-    train_unless_hopeless(finish, tmp_path, [], RULE)
+    train_until(finish, tmp_path, [], never)
     assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
 
 
@@ -282,13 +318,13 @@ def test_a_run_whose_final_evaluation_the_rule_ends_is_finished(tmp_path):
         rundir.write_json(tmp_path / MARK, {"message": "stopped early: low"})
         rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished", "unevaluated": True})
 
-    train_unless_hopeless(end, tmp_path, [], RULE)
+    train_until(end, tmp_path, [], never)
     assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
 
 
 @pytest.mark.timeout(240)
 def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
-    monkeypatch.setattr(median_rule, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(ending, "LOOK_SECONDS", 0.2)
     chosen = settings(workers=1, repeats=1)
     config = epsilon.EPSILON.points(chosen, TWO)[0].config.changed(run={"minutes": 2.0, "log_every_seconds": 0.3})
     better = [tmp_path / name for name in ("a", "b")]
@@ -296,7 +332,22 @@ def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
         path.mkdir()
         (path / rundir.METRICS).write_text("".join(json.dumps(line) + "\n" for line in grown(100.0, 200)))
     path = tmp_path / "points" / "p"
-    train_unless_hopeless(lambda: train_point(Point("p", config, {}), path), path, better, RULE._replace(begin=1.0))
+    rule = RULE._replace(begin=1.0)
+    train_until(lambda: train_point(Point("p", config, {}), path), path, better, lambda *runs: verdict(rule, *runs))
     result = rundir.read_json(path / rundir.RESULT)
     assert result["status"] == "finished" and result["stopped_early"]["others"] == 2
     assert state_of(path).why.startswith("stopped early: its best score")
+
+
+@pytest.mark.timeout(240)
+def test_a_real_run_ends_at_its_target(tmp_path, monkeypatch):
+    monkeypatch.setattr(ending, "LOOK_SECONDS", 0.2)
+    chosen = settings(workers=1, repeats=1, batch_size=(64,), target_score=-0.95, stop_at_target=True, minutes=3.0)
+    plan = plans.Plan(tmp_path, "epsilon", to_json(chosen), tuple(epsilon.EPSILON.points(chosen, TWO)))
+    plans.write(plan)
+    point = plan.points[1]
+    path = plan.path(point)
+    epsilon.run_cell(point, path)
+    result = rundir.read_json(path / rundir.RESULT)
+    assert (result["status"], result["message"]) == ("finished", "ended at the target score, -0.95")
+    assert "stopped_early" not in result and state_of(path) == ("finished", "")

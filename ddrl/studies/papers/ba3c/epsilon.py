@@ -13,16 +13,18 @@ from typing import Any
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.reporting.metrics import first_online, without_undone
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import COLOURS, Panel
 from ddrl.studies.findings import extremes
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.measures import caption_of, count, final, last_score, middle, steps_to
-from ddrl.studies.papers.ba3c.median_rule import Rule, train_unless_hopeless
+from ddrl.studies.measures import ONLINE, caption_of, count, final, last_score, middle, steps_to
+from ddrl.studies.papers.ba3c.ending import Other, Over, Records, train_until
+from ddrl.studies.papers.ba3c.median_rule import Rule, verdict
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Group, Outcome, Point, grouped, parted
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json, target_of
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, told_apart
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import MIDDLE, Columns, number, table, text
@@ -44,9 +46,8 @@ PAPER = (
 class EpsilonSettings(TargetSettings, ScoredSettings):
     """BA3C with every pair of Adam's epsilon and effective batch, and other rates of Adam where they are given. Adamski
     et al. 2018: an epsilon of 1e-8 instead of 1e-3 helped from an effective batch of 512 on, and not in every game.
-    Reports score against time, time to a score after which runs go on, and, for five repeats or more, the best epsilon
-    of each batch, as options of `ddrl train`. The paper's figure 5 has online scores; evaluations take up to a tenth of
-    the time."""
+    Reports score against time, time to a score, and, for five repeats or more, the best epsilon of each batch, as
+    options of `ddrl train`. The paper's figure 5 has online scores; evaluations take up to a tenth of the time."""
 
     epsilon: tuple[float, ...] = (1e-3, 1e-5, 1e-8)
     """Adam's epsilons."""
@@ -62,6 +63,8 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
     """Workers of each run (0: the preset's)."""
     eval_every_steps: int = 50_000
     """Agent steps between evaluations."""
+    stop_at_target: bool = False
+    """End a run when it reaches --target-score. There is no final score then."""
     stop_hopeless: bool = False
     """End a run early when its best score is below the median of what runs of other cells with the same game and batch
     had on average by that time. It is marked, and stays in the report. When runs follow one another, only later ones
@@ -73,6 +76,8 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         super().__post_init__()
         checks.at_least(self, 1, "eval_every_steps")
         checks.between(self, 0.0, 1.0, "stop_after", why="a share of the budget")
+        if self.stop_at_target and self.target_score is None:
+            checks.refuse(self, "stop_at_target", "there is no target; give --target-score")
 
     @property
     def rule(self) -> Rule:
@@ -110,9 +115,9 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             config = config.changed(optimizer={"batch_size": batch // workers})
         else:
             config = with_workers(config, workers, 8, batch // workers)
-        evaluation = {"evaluator": self.score == "evaluation", "eval_epsilon": 0.0, "target_score": None} | evaluations(
-            self, config
-        )
+        evaluated = self.score == "evaluation"
+        target = target_of(self.target_score if evaluated and self.stop_at_target else None, stop=True)
+        evaluation = {"evaluator": evaluated, "eval_epsilon": 0.0} | target | evaluations(self, config)
         rates = {field: labels[name] for name, field in RATES.items()}
         return config.changed(optimizer=rates, run=self.run, evaluation=evaluation)
 
@@ -124,7 +129,10 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         names = [", ".join(f"{SYMBOLS[name]} {group[name]:g}" for name in varied) for group in groups]
         cells = [Cell(group.labels, group.runs, self, name) for group, name in zip(groups, names)]
         best = [_best(alike) for alike in _by_batch(cells) if all(len(cell.runs) >= ENOUGH for cell in alike)]
-        columns = _columns(varied, self.target_score)
+        what = f"{self.score.capitalize()} score"
+        if self.stop_at_target:
+            what = f"Time to {what.lower()} {self.target_score:g}"
+        columns = _columns(varied, self)
         compared = {**columns, "not told apart from": _alike}
         panels = list(self._panels(outcomes, cells, varied))
         return Report(
@@ -132,7 +140,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes)}",
             finding=self._finding(cells),
             tables=[
-                table(f"{self.score.capitalize()} score by effective batch and epsilon", cells, columns),
+                table(f"{what} by effective batch and epsilon", cells, columns),
                 *([table("Best epsilon of each effective batch", best, compared)] if best else []),
             ],
             panels=panels,
@@ -141,8 +149,11 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         )
 
     def _finding(self, cells: Sequence[Cell]) -> str:
-        """In which cells the final score is lowest and highest, in a sentence."""
-        return extremes(cells, lambda cell: cell.score, f"final {self.score} score", lambda cell: (
+        """In which cells the final score, or the time to the target, is lowest and highest, in a sentence."""
+        what, measure = f"final {self.score} score", final(self.score_name)
+        if self.stop_at_target:
+            what, measure = f"time to {self.target_score:g} in minutes", self.minutes_to_target
+        return extremes(cells, measure, what, lambda cell: (
             f"{cell.name} with an effective batch of {cell['batch']:,}"
             + (f" on {cell['game']}" if len(self.games) > 1 else "")
         ))  # fmt: skip
@@ -157,7 +168,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             title += f", the first {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
             yield learning_panel(
                 title, f"{self.score} score", shown, self.score_name, lambda cell: cell.name, SECONDS,
-                style=lambda cell: styles.index(cell.name), among=outcomes,
+                style=lambda cell: styles.index(cell.name), among=outcomes, hold=self.stop_at_target,
             )  # fmt: skip
         for of_game in parted(cells, "game"):
             for title, heat in self._heat_maps(of_game, names):
@@ -166,18 +177,20 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
 
     def _heat_maps(self, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
         """Yields heat maps with their titles: of the time to the target if any run reached it, and of the final score
-        unless a run of every cell did."""
+        unless a run of every cell did, or runs end at the target."""
         reached, target = [cell for cell in cells if cell.times is not None and cell.times.reached], self.target_score
         if reached:
             label = f"time to {self.score} score {target:g} (min)"
             yield f"time to score {target:g}", _heat(cells, names, label, _time_of, low_is_good=True)
-        if len(reached) < len(cells):
+        if len(reached) < len(cells) and not self.stop_at_target:
             yield "final score", _heat(cells, names, f"final {self.score} score", _score_of)
 
     def _notes(self, cells: Sequence[Cell], best: Sequence[Cell]) -> Iterator[str]:
         yield PAPER
         for cell in best:
             yield f"best at {cell['batch']:,} on {cell['game']}: {self.options_of(cell.config)}"
+        if self.stop_at_target:
+            yield "runs end at the target; in the curves, they keep their last score"
         best_is = "the most repeats that reached the target, then the shortest time, then the final score"
         if self.target_score is None:
             best_is = "the highest mean final score"
@@ -205,18 +218,32 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
 
 
 def run_cell(point: Point, path: Path) -> None:
-    """Trains a point; with --stop-hopeless, it ends when the run is hopeless.
+    """Trains a point; with --stop-at-target or --stop-hopeless, it ends when the run has arrived or is hopeless.
 
     Raises:
         UsageError, RuntimeError: see train_point.
     """
     plan = plans.load(path.parent.parent, EPSILON.name)
     settings = None if plan is None else from_json(EpsilonSettings, plan.settings)
-    if plan is None or settings is None or not settings.stop_hopeless:
+    if plan is None or settings is None or not (settings.stop_at_target or settings.stop_hopeless):
         train_point(point, path)
         return
-    others = [plan.path(other) for other in plan.points if _compared(other, point)]
-    train_unless_hopeless(lambda: train_point(point, path), path, others, settings.rule)
+    others = [plan.path(other) for other in plan.points if settings.stop_hopeless and _compared(other, point)]
+    train_until(lambda: train_point(point, path), path, others, over(settings))
+
+
+def over(settings: EpsilonSettings) -> Over:
+    """When a run of the study is over before its budget is spent: at the target, or when it is hopeless."""
+
+    def why(ours: Records, others: Sequence[Other]) -> dict[str, Any] | None:
+        target = settings.target_score if settings.stop_at_target else None
+        if target is not None and settings.score_name == ONLINE:  # at an evaluation's target, runs end by themselves
+            known = [r for r in without_undone([dict(record) for record in ours]) if r["kind"] == "train"]
+            if first_online(known, target) is not None:
+                return {"message": f"ended at the target score, {target:g}"}
+        return verdict(settings.rule, ours, others) if settings.stop_hopeless else None
+
+    return why
 
 
 def _compared(other: Point, point: Point) -> bool:
@@ -295,9 +322,13 @@ def _alike(best: Cell) -> str:
     return "; ".join(cell.name for cell in best.others if not best.is_apart_from(cell)) or "none"
 
 
-def _columns(varied: Sequence[str], target: float | None) -> Columns:
+def _columns(varied: Sequence[str], settings: EpsilonSettings) -> Columns:
     timed: Columns = {}
-    if target is not None:
+    last: Columns = {} if settings.stop_at_target else {
+        "final score": lambda cell: cell.score,
+        MIDDLE: lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
+    }  # fmt: skip
+    if (target := settings.target_score) is not None:
         timed = {
             f"time to {target:g}": lambda cell: cell.time_text,
             "agent steps to it": lambda cell: steps_to(cell.runs, cell.settings.score_name, target),
@@ -305,9 +336,7 @@ def _columns(varied: Sequence[str], target: float | None) -> Columns:
     return {
         "game": "game", "effective batch": "batch",
         **{name.replace("_", " "): lambda cell, name=name: f"{cell[name]:g}" for name in varied},
-        "runs": count, "stopped early": lambda cell: cell.early, **timed,
-        "final score": lambda cell: cell.score,
-        MIDDLE: lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
+        "runs": count, "stopped early": lambda cell: cell.early, **timed, **last,
     }  # fmt: skip
 
 
