@@ -224,6 +224,17 @@ def _counts(runs: Sequence[Outcome], score: str, target: float, name: str) -> li
     return [None if record is None else int(record[name]) for record in records]
 
 
+def steps_taken_to(runs: Sequence[Outcome], score: str, target: float) -> TimeToScore:
+    """What one or more repeats of a point took to a score, in agent steps in place of seconds; see `times_to`.
+
+    The limit of those that did not reach it is the number that the shortest of them made.
+    """
+    reached = steps_until(runs, score, target)
+    made = [max((int(record.get("agent_steps", 0)) for record in run.records), default=0) for run in runs]
+    missed = [steps for steps, taken in zip(made, reached) if taken is None]
+    return TimeToScore(tuple(float(taken) for taken in reached if taken is not None), len(missed), min(missed or made))
+
+
 def _counted(counts: Sequence[int | None]) -> Interval | str:
     reached = [count for count in counts if count is not None]
     missed = len(counts) - len(reached)

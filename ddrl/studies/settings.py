@@ -15,7 +15,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, steps_to, times_to
 from ddrl.studies.points import Group
-from ddrl.studies.statistics import Interval, TimeToScore
+from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.tables import Columns
 from ddrl.types import Machine
 
@@ -146,12 +146,6 @@ class TargetSettings(BudgetSettings):
         if self.target_score is None:
             return None
         return times_to(group.runs, self.score_name, self.target_score, self.minutes)
-
-    def minutes_to_target(self, group: Group) -> Interval | None:
-        """Mean minutes to the target score; None if a run missed it, or without a target."""
-        times = self.times(group)
-        mean = times and times.mean()
-        return mean and mean.map(lambda seconds: seconds / 60.0)
 
     @property
     def timed(self) -> Columns:

@@ -55,6 +55,8 @@ class Interval(NamedTuple):
 class TimeToScore(NamedTuple):
     """When repeats reached a score. Those that did not reach it are counted, never dropped.
 
+    `text` aside, seconds may be agent steps as well.
+
     Attributes:
         reached: seconds until the score, of the repeats that reached it, in the order of other columns of a table.
         missed: number of repeats that did not reach it.

@@ -223,8 +223,35 @@ def test_runs_that_end_at_the_target_have_times_and_no_final_scores():
     assert times.title == "Time to online score 50 by effective batch and epsilon"
     assert "time to 50 in minutes" in found.finding and "0.417" in found.finding
     missed = epsilon.EPSILON.report(chosen, finished(chosen, lambda p: 400 * p.labels["epsilon"] + 0.2))
+    assert missed.finding.endswith("Runs that reached 50: 0 of 3 of ε 1e-08 with an effective batch of 64.")
     (heat,) = [panel.heat for panel in missed.panels if panel.heat is not None]  # that of the times alone
     assert heat.texts[1] == ["not reached\nin 1.67 min"]
+
+
+def test_a_budget_of_agent_steps_is_what_cells_are_compared_by():
+    """Whoever shares the processor changes the minutes, and not the agent steps."""
+    chosen = settings(target_score=50.0, repeats=5, batch_size=(64,), minutes=0.0, agent_steps=1000)
+    slowed = {
+        p.name: [record | {"wall_seconds": 9.0 * record["wall_seconds"]} for record in grown(2.0)]
+        for p in epsilon.EPSILON.points(chosen, TWO)
+        if p.labels["epsilon"] == 1e-8
+    }
+    outcomes = [
+        run._replace(records=slowed.get(run.point.name, run.records)) for run in finished(chosen, lambda point: 1.0)
+    ]
+    found = epsilon.EPSILON.report(chosen, outcomes)
+    (best,) = rows_of(found.tables[1])
+    assert (best["epsilon"], best["not told apart from"]) == ("1e-08", "none")
+    assert text(best["time to 50"]).startswith("3.75 min")
+    assert "then the fewest agent steps" in " ".join(found.notes)
+    curves, heat = found.panels
+    assert curves.x_label == "agent steps (thousands)"
+    assert [values[0] for values in heat.heat.values] == [pytest.approx(0.5), pytest.approx(0.25)]
+    assert heat.title == "ddrl/Catch-v0: agent steps to score 50"
+    assert heat.heat.label == "agent steps to online score 50 (thousands)"
+    never = settings(target_score=150.0, batch_size=(64,), minutes=0.0, agent_steps=1000)
+    partly = epsilon.EPSILON.report(never, finished(never, lambda p: 2.0 if p.labels["epsilon"] == 1e-8 else 1.0))
+    assert partly.panels[1].heat.texts[0] == ["not reached\nin 1 thousand"]
 
 
 # runs that end early --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from ddrl.studies.findings import extremes, name_among, reached, sentences
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, steps_to, updates_to
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, target_of
+from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Report
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
@@ -86,7 +87,7 @@ class ApexSettings(TargetSettings, ScoredSettings):
         groups = next(iter(tables.values()))[0]
         if self.stop_at_target:  # there is no final score
             assert self.target_score is not None
-            finding = extremes(groups, self.minutes_to_target, f"time to {self.target_score:g} in minutes")
+            finding = extremes(groups, self._minutes, f"time to {self.target_score:g} in minutes")
             late = [
                 (name_among(group, groups), times) for group in groups if (times := self.times(group)) and times.missed
             ]
@@ -143,7 +144,13 @@ class ApexSettings(TargetSettings, ScoredSettings):
         if not self.stop_at_target:
             scores = [over(groups, x, final(self.score_name), label) for label, groups in lines.items()]
             yield Panel(f"{game}: at the end", what, f"{self.score} score", scores, log_x=log_x)
-        times = [over(groups, x, self.minutes_to_target, label) for label, groups in lines.items()]
+        times = [over(groups, x, self._minutes, label) for label, groups in lines.items()]
         if any(curve.x for curve in times):
             label = f"minutes to {self.target_score:g}"
             yield Panel(f"{game}: time to the score", what, label, times, log_x=log_x, zero=True)
+
+    def _minutes(self, group: Group) -> Interval | None:
+        """Mean minutes to the target; None if a run missed it, or if there is none."""
+        times = self.times(group)
+        mean = times and times.mean()
+        return mean and mean.map(lambda seconds: seconds / 60.0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,27 @@ from ddrl.reporting.metrics import first_online, without_undone
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import COLOURS, Panel
-from ddrl.studies.findings import extremes
+from ddrl.studies.findings import extremes, reached, sentences
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.measures import ONLINE, caption_of, count, final, last_score, middle, steps_to
+from ddrl.studies.measures import ONLINE, caption_of
 from ddrl.studies.papers.ba3c.ending import Other, Over, Records, train_until
+from ddrl.studies.papers.ba3c.epsilon_cells import (
+    Cell,
+    alike,
+    best_of,
+    by_batch,
+    columns_of,
+    heat_of_costs,
+    heat_of_scores,
+    unit_among,
+)  # fmt: skip
 from ddrl.studies.papers.ba3c.median_rule import Rule, verdict
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
-from ddrl.studies.points import Group, Outcome, Point, grouped, parted
+from ddrl.studies.points import Outcome, Point, grouped, parted
 from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json, target_of
-from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, told_apart
+from ddrl.studies.statistics import ENOUGH
 from ddrl.studies.study import Labels, Report, Study
-from ddrl.studies.tables import MIDDLE, Columns, number, table, text
+from ddrl.studies.tables import table
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
 
@@ -128,12 +137,12 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         groups.sort(key=lambda group: (self.games.index(group["game"]), group["batch"], *(-group[n] for n in varied)))
         names = [", ".join(f"{SYMBOLS[name]} {group[name]:g}" for name in varied) for group in groups]
         cells = [Cell(group.labels, group.runs, self, name) for group, name in zip(groups, names)]
-        best = [_best(alike) for alike in _by_batch(cells) if all(len(cell.runs) >= ENOUGH for cell in alike)]
+        best = [best_of(those) for those in by_batch(cells) if all(len(cell.runs) >= ENOUGH for cell in those)]
         what = f"{self.score.capitalize()} score"
         if self.stop_at_target:
             what = f"Time to {what.lower()} {self.target_score:g}"
-        columns = _columns(varied, self)
-        compared = {**columns, "not told apart from": _alike}
+        columns = columns_of(varied, self.target_score, whole=not self.stop_at_target)
+        compared = {**columns, "not told apart from": alike}
         panels = list(self._panels(outcomes, cells, varied))
         return Report(
             heading="Adam's epsilon by effective batch",
@@ -149,25 +158,31 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         )
 
     def _finding(self, cells: Sequence[Cell]) -> str:
-        """In which cells the final score, or the time to the target, is lowest and highest, in a sentence."""
-        what, measure = f"final {self.score} score", final(self.score_name)
-        if self.stop_at_target:
-            what, measure = f"time to {self.target_score:g} in minutes", self.minutes_to_target
-        return extremes(cells, measure, what, lambda cell: (
-            f"{cell.name} with an effective batch of {cell['batch']:,}"
-            + (f" on {cell['game']}" if len(self.games) > 1 else "")
-        ))  # fmt: skip
+        """In which cells the final score, or what the target took, is lowest and highest, in a sentence."""
+
+        def name(cell: Cell) -> str:
+            where = f" on {cell['game']}" if len(self.games) > 1 else ""
+            return f"{cell.name} with an effective batch of {cell['batch']:,}{where}"
+
+        target = self.target_score
+        if target is None or not self.stop_at_target:
+            return extremes(cells, lambda cell: cell.score, f"final {self.score} score", name)
+        unit = unit_among(cells)
+        what = f"{'time' if self.minutes else 'number of agent steps'} to {target:g} in {unit.many}"
+        finding = extremes(cells, lambda cell: cell.mean_cost(unit), what, name)
+        late = [(name(cell), times) for cell in cells if (times := cell.times) and times.missed]
+        return f"{finding} {sentences([reached(late, target)])}" if late else finding
 
     def _panels(self, outcomes: Sequence[Outcome], cells: Sequence[Cell], varied: Sequence[str]) -> Iterator[Panel]:
         names = list(dict.fromkeys(cell.name for cell in cells))
-        for alike in _by_batch(cells):
+        for those in by_batch(cells):
             few = len(names) <= CURVES
-            shown = alike if few else sorted(alike, key=lambda cell: cell.rank)[:CURVES]
+            shown = those if few else sorted(those, key=lambda cell: cell.rank)[:CURVES]
             styles = names if few else [cell.name for cell in shown]
-            title = f"{alike[0]['game']}, effective batch {alike[0]['batch']:,}"
-            title += f", the first {len(shown)} of {len(alike)}" if len(shown) < len(alike) else ""
+            title = f"{those[0]['game']}, effective batch {those[0]['batch']:,}"
+            title += f", the first {len(shown)} of {len(those)}" if len(shown) < len(those) else ""
             yield learning_panel(
-                title, f"{self.score} score", shown, self.score_name, lambda cell: cell.name, SECONDS,
+                title, f"{self.score} score", shown, self.score_name, lambda cell: cell.name, self.rule.against,
                 style=lambda cell: styles.index(cell.name), among=outcomes, hold=self.stop_at_target,
             )  # fmt: skip
         for of_game in parted(cells, "game"):
@@ -176,14 +191,14 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
                 yield Panel(f"{of_game[0]['game']}: {title}", "effective batch", rows, (), heat=heat)
 
     def _heat_maps(self, cells: Sequence[Cell], names: Sequence[str]) -> Iterator[tuple[str, HeatMap]]:
-        """Yields heat maps with their titles: of the time to the target if any run reached it, and of the final score
+        """Yields heat maps with their titles: of what the target took if any run reached it, and of the final score
         unless a run of every cell did, or runs end at the target."""
         reached, target = [cell for cell in cells if cell.times is not None and cell.times.reached], self.target_score
         if reached:
-            label = f"time to {self.score} score {target:g} (min)"
-            yield f"time to score {target:g}", _heat(cells, names, label, _time_of, low_is_good=True)
+            title = f"{'time' if self.minutes else 'agent steps'} to score {target:g}"
+            yield title, heat_of_costs(cells, names, f"{self.score} score {target:g}")
         if len(reached) < len(cells) and not self.stop_at_target:
-            yield "final score", _heat(cells, names, f"final {self.score} score", _score_of)
+            yield "final score", heat_of_scores(cells, names, f"final {self.score} score")
 
     def _notes(self, cells: Sequence[Cell], best: Sequence[Cell]) -> Iterator[str]:
         yield PAPER
@@ -191,12 +206,13 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             yield f"best at {cell['batch']:,} on {cell['game']}: {self.options_of(cell.config)}"
         if self.stop_at_target:
             yield "runs end at the target; in the curves, they keep their last score"
-        best_is = "the most repeats that reached the target, then the shortest time, then the final score"
+        fewest = "the shortest time" if self.minutes else "the fewest agent steps"
+        best_is = f"the most repeats that reached the target, then {fewest}, then the final score"
         if self.target_score is None:
             best_is = "the highest mean final score"
         if best:
             yield f"best: {best_is}"
-        if len(best) < len(_by_batch(cells)):
+        if len(best) < len(by_batch(cells)):
             yield f"no epsilon is called the best for a batch where a cell has fewer than {ENOUGH} repeats"
         if early := sum(cell.early for cell in cells):
             yield (
@@ -250,135 +266,6 @@ def _compared(other: Point, point: Point) -> bool:
     """Whether `other` belongs to another cell than `point`, with the same game and batch."""
     differing = {name for name, value in point.labels.items() if other.labels[name] != value}
     return bool(differing) and differing <= RATES.keys()
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell(Group):
-    """The repeats of one combination of game, batch and settings of Adam.
-
-    Attributes:
-        name: the values of the settings of Adam that were varied.
-        others: the other cells of the same game and batch, if this is the best of them; else empty.
-    """
-
-    settings: EpsilonSettings
-    name: str
-    others: Sequence[Cell] = ()
-
-    @property
-    def score(self) -> Interval | None:
-        """Mean score at the end of its runs, or when they were ended early."""
-        return final(self.settings.score_name)(self)
-
-    @property
-    def times(self) -> TimeToScore | None:
-        """When its runs reached the target score; None without a target."""
-        return self.settings.times(self)
-
-    @property
-    def early(self) -> int:
-        """Repeats that were ended early."""
-        return sum(bool(run.result.get("stopped_early")) for run in self.runs)
-
-    @property
-    def time_text(self) -> str | None:
-        """Time to the target as a text, with the number of runs that were ended early; None without a target."""
-        if (times := self.times) is None:
-            return None
-        return times.text() + (f" ({self.early} stopped early)" if self.early and times.missed else "")
-
-    @property
-    def rank(self) -> tuple[float, float, float]:
-        """A rank that is smaller for a better cell: share of the runs that missed the target, then mean time to it,
-        then the negative final score."""
-        score, times = self.score, self.times
-        height = -score.mean if score else math.inf
-        if times is None or not times.reached:
-            return (1.0, 0.0, height)
-        return (times.missed / times.count, sum(times.reached) / len(times.reached), height)
-
-    def is_apart_from(self, other: Cell) -> bool:
-        """Whether this cell is told apart from a worse one: by times to the target if it has some, else by final
-        scores."""
-        ours, theirs = self.times, other.times
-        if ours is None or theirs is None or not ours.reached:
-            return told_apart(self.score, other.score)
-        return (not ours.missed and not theirs.reached) or told_apart(ours.mean(), theirs.mean())
-
-
-def _by_batch(cells: Sequence[Cell]) -> list[list[Cell]]:
-    return parted(cells, "game", "batch")
-
-
-def _best(cells: Sequence[Cell]) -> Cell:
-    best = min(cells, key=lambda cell: cell.rank)
-    return dataclasses.replace(best, others=[cell for cell in cells if cell is not best])
-
-
-def _alike(best: Cell) -> str:
-    """The names of the cells that are not told apart from the best one."""
-    if not best.others:
-        return "no other cell has finished"
-    return "; ".join(cell.name for cell in best.others if not best.is_apart_from(cell)) or "none"
-
-
-def _columns(varied: Sequence[str], settings: EpsilonSettings) -> Columns:
-    timed: Columns = {}
-    last: Columns = {} if settings.stop_at_target else {
-        "final score": lambda cell: cell.score,
-        MIDDLE: lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
-    }  # fmt: skip
-    if (target := settings.target_score) is not None:
-        timed = {
-            f"time to {target:g}": lambda cell: cell.time_text,
-            "agent steps to it": lambda cell: steps_to(cell.runs, cell.settings.score_name, target),
-        }
-    return {
-        "game": "game", "effective batch": "batch",
-        **{name.replace("_", " "): lambda cell, name=name: f"{cell[name]:g}" for name in varied},
-        "runs": count, "stopped early": lambda cell: cell.early, **timed, **last,
-    }  # fmt: skip
-
-
-Shown = tuple[float | None, str]
-"""The value of a cell and its text."""
-
-
-def _heat(
-    cells: Sequence[Cell], names: Sequence[str], label: str, shown: Callable[[Cell], Shown], low_is_good: bool = False
-) -> HeatMap:
-    batches = sorted({cell["batch"] for cell in cells})
-    known = {(cell.name, cell["batch"]): shown(cell) for cell in cells}
-    rows = [[known.get((name, batch), (None, "nothing\nfinished")) for batch in batches] for name in names]
-    return HeatMap(
-        [f"{batch:,}" for batch in batches],
-        [name.removeprefix("ε ") if "," not in name else name.replace(", ", "\n") for name in names],
-        [[value for value, _ in row] for row in rows],
-        [[words for _, words in row] for row in rows],
-        label,
-        low_is_good,
-    )
-
-
-def _time_of(cell: Cell) -> Shown:
-    """Mean minutes to the target; if some runs missed it, a lower bound, for which they count with their limit."""
-    times, early = cell.times, f"\n{cell.early} stopped early" if cell.early else ""
-    if times is None or not times.reached:
-        return None, f"not reached\nin {times.limit / 60:.3g} min{early}" if times else ""
-    if (mean := times.mean()) is None:
-        least = times.least_mean() / 60
-        return least, f"≥ {number(least)}\n{times.missed} of {times.count} missed{early}"
-    return _shown(mean.map(lambda seconds: seconds / 60))
-
-
-def _score_of(cell: Cell) -> Shown:
-    value, words = _shown(score) if (score := cell.score) else (None, "no score")
-    return value, words + (f"\n{cell.early} stopped early" if cell.early else "")
-
-
-def _shown(interval: Interval) -> Shown:
-    words = text(interval).replace(" [", "\n[")
-    return interval.mean, words if interval.count > 1 else f"{words}\none run"
 
 
 EPSILON = Study(
