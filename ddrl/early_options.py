@@ -28,10 +28,20 @@ def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
     Raises:
         UsageError: one of them cannot be loaded.
     """
+    named, rest = split_plugins(argv, prog)
+    return plugin_modules.load_named(named), rest
+
+
+def split_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:
+    """The plugins that a command line names, which are not loaded, and the other words.
+
+    Raises:
+        UsageError: --plugin has no value.
+    """
     peek = Parser(prog=prog)
     peek.add_argument("--plugin", action="append", default=[])
     found, rest = peek.parse_known_args(list(argv))
-    return plugin_modules.load_named(found.plugin), rest
+    return found.plugin, rest
 
 
 def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
@@ -41,6 +51,24 @@ def read_with_plugins(kind: type[Kind], argv: Sequence[str], prog: str) -> Kind:
         UsageError: as `take_plugins` and `command_line.read`.
     """
     return command_line.read(kind, take_plugins(argv, prog)[1], prog)
+
+
+def moved(before: Sequence[str], now: Sequence[str], begun: str) -> tuple[str, ...]:
+    """The plugins of what has begun, each from where it is now.
+
+    Args:
+        before: as they were recorded then.
+        now: those of them that have moved, as they are recorded now.
+        begun: what has begun, in words, and how it keeps its plugins.
+
+    Raises:
+        UsageError: one of `now` is not among them.
+    """
+    places = {plugin_modules.module_of(plugin): plugin for plugin in now}
+    known = {plugin_modules.module_of(plugin) for plugin in before}
+    if strange := [place for module, place in places.items() if module not in known]:
+        raise UsageError(f"--plugin {strange[0]}: {begun}; leave the option out, or choose another --dir")
+    return tuple(places.get(plugin_modules.module_of(plugin), plugin) for plugin in before)
 
 
 def joined(before: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import ddrl
 from ddrl import algorithms, cli, options, plugin_modules, plugins, rundir
 from ddrl.config import ExchangeConfig, NetworkConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.tuning import plan as plans
 from ddrl.types import Machine
 
 FILE = Path(__file__).parent / "of_users" / "reinforce.py"
@@ -58,8 +59,12 @@ def moved(tmp_path):
     for path in (first, second):
         path.parent.mkdir()
         path.write_text(REGISTERS.format(name="mine"))
-    run = ("--run-dir", str(tmp_path / "run"), "--network", "mine")
-    path, _ = rundir.create_run_dir(parse("ppo", "--plugin", str(first), *run).config)
+    words = ("--plugin", str(first), "--network", "mine")
+    config = parse("ppo", *words, "--run-dir", str(tmp_path / "run")).config
+    path, _ = rundir.create_run_dir(config)
+    space = ("learning-rate=log(1e-4,1e-2)",)
+    search = tmp_path / "search"
+    plans.write(plans.Plan(search, "s", "ppo", "default", ("ppo", *words), config, space, "online", 3, False, "tune"))
     plugin_modules._forget(plugin_modules._registered() - {(1, "mine")})
     plugin_modules._loaded.clear()
     del sys.modules["mine"]
@@ -91,6 +96,22 @@ def test_a_plugin_that_has_moved_is_named_anew_where_runs_are_read(moved, words,
     assert cli.main([*command, "--plugin", place]) == status
     output = capsys.readouterr()
     assert said in (output.err if status else output.out)
+
+
+def test_a_plugin_that_has_moved_is_named_anew_where_a_search_goes_on(moved, tmp_path, capsys):
+    run, place = moved
+    command = ["tune", "--dir", str(tmp_path / "search"), "--collect"]
+    assert cli.main(command) == 2
+    assert "there is no such file on this host" in capsys.readouterr().err
+    assert cli.main(["tune", "ppo", *command[1:], "--network", "mine", "--plugin", place]) == 2
+    assert "no trial" in capsys.readouterr().err
+    begun = plans.load(tmp_path / "search")
+    assert begun.base.run.plugins == (place,), "of later calls, and of an array's tasks, too"
+    other = written(tmp_path, "other.py", REGISTERS.format(name="other"))
+    assert cli.main([*command, "--plugin", other]) == 2
+    assert "was begun without it, and its trials keep that; leave the option out" in capsys.readouterr().err
+    assert cli.main([*command, "--network", "mlp"]) == 2
+    assert "options of ddrl train --network mlp: the search in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("plugin", [str, Path, lambda place: [place]], ids=["text", "path", "list"])

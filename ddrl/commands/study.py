@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import command_line, early_options, plugin_modules
+from ddrl import command_line, early_options
 from ddrl.checks import did_you_mean, flag
 from ddrl.docstrings import paragraphs
 from ddrl.errors import UsageError
@@ -202,15 +202,11 @@ def with_moved(plan: plans.Plan, plugins: Sequence[str]) -> plans.Plan:
     Raises:
         UsageError: no point has one of them.
     """
-    places = {plugin_modules.module_of(plugin): plugin for plugin in plugins}
-    known = {plugin_modules.module_of(plugin) for point in plan.points for plugin in point.config.run.plugins}
-    if strange := [place for module, place in places.items() if module not in known]:
-        raise UsageError(
-            f"--plugin {strange[0]}: the study in {plan.directory} was begun without it, and its points keep that; "
-            "leave the option out, or choose another --dir"
-        )
-    moved = [[places.get(plugin_modules.module_of(p), p) for p in point.config.run.plugins] for point in plan.points]
-    return plan._replace(points=tuple(_importing(point, tuple(of)) for point, of in zip(plan.points, moved)))
+    known = list(dict.fromkeys(plugin for point in plan.points for plugin in point.config.run.plugins))
+    begun = f"the study in {plan.directory} was begun without it, and its points keep that"
+    places = dict(zip(known, early_options.moved(known, plugins, begun)))
+    moved = [tuple(places[plugin] for plugin in point.config.run.plugins) for point in plan.points]
+    return plan._replace(points=tuple(_importing(point, of) for point, of in zip(plan.points, moved)))
 
 
 def _importing(point: Point, plugins: tuple[str, ...]) -> Point:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, command_line, options
+from ddrl import checks, command_line, early_options, options
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game
 from ddrl.init_from import with_source_fixed
@@ -83,6 +83,7 @@ def main(argv: Sequence[str]) -> int:
     named, rest = peek.parse_known_args(list(argv))
     algorithm = rest[0] if rest and not rest[0].startswith("-") else ""
     directory = Path(named.dir or f"tuning/{algorithm or 'search'}")
+    plugins, _ = early_options.take_plugins(argv, "ddrl tune")  # first, as those of the plan may have moved
     before = plans.load(directory)
     default = TuneArguments()
     if before is not None:
@@ -94,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--dir {directory}: no search has begun there; name one, or start it without --collect")
         plan = begin(directory, arguments, train, command)
     else:
-        plan = go_on(before, arguments, train)
+        plan = go_on(before, arguments, early_options.split_plugins(train, "ddrl tune")[1], plugins)
     return act(plan, arguments, command)
 
 
@@ -133,16 +134,22 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     return plan
 
 
-def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str]) -> Plan:
-    """The plan of a search that continues. The number of trials, and whether they are pruned, may change.
+def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str], plugins: Sequence[str]) -> Plan:
+    """The plan of a search that continues. The number of trials, whether they are pruned, and the places of plugins may
+    change.
+
+    Args:
+        train: options of `ddrl train`, without --plugin.
+        plugins: loaded plugins, as they are recorded.
 
     Raises:
         UsageError: the options are those of another search.
     """
+    before = early_options.split_plugins(plan.train, "ddrl tune")[1]
     kept = {
         "--space": (plan.texts, arguments.space),
         "--score": ((plan.score,), (arguments.score,)),
-        "options of ddrl train": (plan.train, tuple(train) or plan.train),
+        "options of ddrl train": (tuple(before), tuple(train or before)),
     }
     for name, (was, now) in kept.items():
         if was != now and now != (plan.algorithm,):
@@ -150,7 +157,10 @@ def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str]) -> Plan:
                 f"{name} {shlex.join(now)}: the search in {plan.directory} was begun with {shlex.join(was)}, and its "
                 "trials keep that; leave this out, or choose another --dir"
             )
-    changed = dataclasses.replace(plan, trials=arguments.trials, prune=arguments.prune)
+    begun = f"the search in {plan.directory} was begun without it, and its trials keep that"
+    places = early_options.moved(plan.base.run.plugins, plugins, begun)
+    base = plan.base.changed(run={"plugins": places})
+    changed = dataclasses.replace(plan, base=base, trials=arguments.trials, prune=arguments.prune)
     if changed != plan and arguments.task is None and not arguments.dry_run:
         plans.write(changed)
     return changed
