@@ -42,7 +42,8 @@ class BA3CConfig(ActorCriticConfig):
     gae_lambda: float = 1.0
     """Lambda of generalized advantage estimation (1: n-step returns)."""
     importance_clip: float = 0.0
-    """Upper clip of the importance ratio pi/mu, which corrects for the lag (0: no correction)."""
+    """Upper clip of the importance ratio pi/mu, by which the policy gradient, but no return, is corrected for the lag
+    (0: no correction)."""
     log_epsilon: float = 1e-6
     """Added to the probability inside the logarithm of the policy loss. Not used with --clip-range."""
     epochs: int = 1

@@ -266,7 +266,7 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     )
     arguments = command_line.read(kind, argv, prog, kind(defaults, Actions()), (tyro.conf.OmitArgPrefixes,))
     if plan is not None:
-        plans.check_same(plan, to_json(arguments.settings))
+        plans.check_same(plan._replace(settings=to_json(defaults)), to_json(arguments.settings))
         plan = with_moved(plan, plugins)
     return dataclasses.replace(arguments.actions, plugin=tuple(plugins)), arguments.settings, plan
 

@@ -161,7 +161,7 @@ def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str], plugins: S
     places = early_options.moved(plan.base.run.plugins, plugins, begun)
     base = plan.base.changed(run={"plugins": places})
     changed = dataclasses.replace(plan, base=base, trials=arguments.trials, prune=arguments.prune)
-    if changed != plan and arguments.task is None and not arguments.dry_run:
+    if changed != plan and arguments.task is None and not (arguments.dry_run or arguments.collect):
         plans.write(changed)
     return changed
 

@@ -19,7 +19,7 @@ from typing import Any
 from ddrl import rundir, sealed
 from ddrl.errors import UsageError
 from ddrl.files import read_regular
-from ddrl.reporting.metrics import is_resumed, read_metrics, without_undone
+from ddrl.reporting.metrics import first_online, is_resumed, read_metrics, without_undone
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.plan import PLAN, Plan
 from ddrl.studies.points import POINTS, is_name
@@ -52,7 +52,8 @@ def pack(plan: Plan, path: Path) -> None:
         path.mkdir(parents=True)
         shutil.copyfile(plan.directory / PLAN, path / PLAN)
         each = max(KEPT // len(ended), KEPT_OF_EACH)
-        rows = [{"point": run.name, **record} for run in ended for record in thinned(_measured(run), each)]
+        target = plan.settings.get("target_score")
+        rows = [{"point": run.name, **record} for run in ended for record in thinned(_measured(run), each, target)]
         for name, text in ((ENDS, json.dumps(ends)), (RECORDS, _csv(rows))):
             # Without a time in its header the file is the same whenever the same is packed.
             (path / name).write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -95,8 +96,9 @@ def unpack(path: Path, directory: Path) -> None:
         raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that does not exist yet") from error
 
 
-def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str, Any]]:
-    """The records that are packed, with at most `kept` train records of each learner.
+def thinned(records: Sequence[Mapping[str, Any]], kept: int, target: float | None = None) -> list[Mapping[str, Any]]:
+    """The records that are packed, with at most `kept` train records of each learner, and the one with which an online
+    score first reached the target.
 
     Events are left out except `resumed`, at which rates begin anew, and so is what single processes used.
     """
@@ -106,6 +108,9 @@ def thinned(records: Sequence[Mapping[str, Any]], kept: int) -> list[Mapping[str
             series.setdefault(record.get("learner"), []).append(i)
     left = {i for train in series.values() for i in _even(train, kept)}
     left |= {i for i, record in enumerate(records) if record["kind"] == "evaluation" or is_resumed(record)}
+    if target is not None:
+        reached = first_online([record for record in records if record["kind"] == "train"], target)
+        left |= {i for i, record in enumerate(records) if record is reached}
     those = [record for i, record in enumerate(records) if i in left]
     return [{name: value for name, value in record.items() if name not in OF_PROCESSES} for record in those]
 

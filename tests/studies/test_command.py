@@ -56,6 +56,17 @@ def test_a_second_call_takes_the_settings_of_the_first(tmp_path, runner, capsys)
         fake("--dir", tmp_path, "--sizes", 1, 2)
 
 
+def test_a_setting_that_the_study_was_begun_without_cannot_be_changed_either(tmp_path, runner):
+    """A later version has settings that an earlier one had not."""
+    fake("--dir", tmp_path, "--sizes", 5, "--repeats", 1)
+    begun = json.loads((tmp_path / PLAN).read_text())
+    del begun["settings"]["repeats"]
+    rundir.write_json(tmp_path / PLAN, begun)
+    with pytest.raises(UsageError, match="--repeats 7: the study in .* was begun with "):
+        fake("--dir", tmp_path, "--repeats", 7)
+    assert fake("--dir", tmp_path, "--collect") == 0
+
+
 def test_a_second_study_is_refused_while_one_runs_in_the_directory(tmp_path, runner, capsys, monkeypatch):
     """What reads, and what runs one point, goes on beside it."""
     directory, packed = tmp_path / "s", tmp_path / "packed"

@@ -89,6 +89,13 @@ def test_long_runs_keep_their_ends_and_all_evaluations():
     assert max(b - a for a, b in itertools.pairwise(train)) <= 13
 
 
+def test_the_record_that_reached_the_target_is_kept():
+    records = [{"kind": "train", "update": i, ONLINE: float(i % 998), "episodes": 500} for i in range(1000)]
+    kept = [record["update"] for record in data.thinned(records, 100, 995.0)]
+    assert 995 in kept and len(kept) == 101 and 995 not in [r["update"] for r in data.thinned(records, 100)]
+    assert len(data.thinned(records, 100, 998.0)) == 100, "nothing reached it"
+
+
 def test_where_a_run_was_resumed_is_kept_since_its_rates_begin_anew_there():
     records = [{"kind": "train", "update": i} for i in range(10)]
     records[5:5] = [{"kind": "event", "name": name} for name in ("checkpoint", "resumed", "started")]

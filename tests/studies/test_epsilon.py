@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -224,8 +225,20 @@ def test_runs_that_end_at_the_target_have_times_and_no_final_scores():
     assert "time to 50 in minutes" in found.finding and "0.417" in found.finding
     missed = epsilon.EPSILON.report(chosen, finished(chosen, lambda p: 400 * p.labels["epsilon"] + 0.2))
     assert missed.finding.endswith("Runs that reached 50: 0 of 3 of ε 1e-08 with an effective batch of 64.")
+    assert "runs end at the target" in missed.notes  # three of a cell have a curve each
     (heat,) = [panel.heat for panel in missed.panels if panel.heat is not None]  # that of the times alone
     assert heat.texts[1] == ["not reached\nin 1.67 min"]
+
+
+def test_no_epsilon_is_best_while_runs_that_take_longer_are_missing():
+    chosen = settings(target_score=50.0, batch_size=(64,), stop_at_target=True, repeats=6)
+    outcomes = finished(chosen, lambda p: 1.0 if p.labels["epsilon"] == 1e-3 else 2.0)
+    whole = epsilon.EPSILON.report(chosen, outcomes)
+    assert len(whole.tables) == 2 and "runs end at the target; in the curves, they keep their last score" in whole.notes
+    partly = epsilon.EPSILON.report(chosen, outcomes[:-1])
+    assert len(partly.tables) == 1
+    assert "runs that have not ended: 1; those that take longest may be among them" in partly.notes
+    assert any("or some have not ended" in note for note in partly.notes)
 
 
 def test_a_budget_of_agent_steps_is_what_cells_are_compared_by():
@@ -347,6 +360,32 @@ def test_a_run_whose_final_evaluation_the_rule_ends_is_finished(tmp_path):
 
     train_until(end, tmp_path, [], never)
     assert state_of(tmp_path) == ("finished", "") and not (tmp_path / MARK).exists()
+
+
+def test_records_that_a_resume_takes_back_end_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(ending, "LOOK_SECONDS", 0.01)
+    metrics = tmp_path / rundir.METRICS
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in grown(1.0, 60)))  # of a start that was killed
+    at_target = epsilon.over(settings(target_score=50.0, stop_at_target=True))
+    seen = []
+
+    def train():
+        time.sleep(0.1)
+        seen.append((tmp_path / MARK).exists())
+        lines = [{"kind": "event", "name": "resumed", "wall_seconds": 40.0}, *grown(1.0, 45)[40:]]
+        with metrics.open("a") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+        time.sleep(0.1)
+        seen.append((tmp_path / MARK).exists())
+        with metrics.open("a") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in grown(1.0, 60)[45:]))
+        end = time.monotonic() + 20.0
+        while not (tmp_path / MARK).exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        seen.append((tmp_path / MARK).exists())
+
+    train_until(train, tmp_path, [], at_target)
+    assert seen == [False, False, True]
 
 
 @pytest.mark.timeout(240)

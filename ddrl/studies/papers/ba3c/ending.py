@@ -33,6 +33,9 @@ None while it is not."""
 def train_until(train: Train, path: Path, others: Sequence[Path], over: Over) -> None:
     """Trains, and asks the run to end when it is over; its result is then `finished`, with the reason.
 
+    It is judged once this start has written something: a resume may take back what an earlier start wrote, and removes
+    the request of the earlier start.
+
     Args:
         train: trains in `path`.
         others: directories of the runs that it is compared with, which need not exist yet.
@@ -42,8 +45,8 @@ def train_until(train: Train, path: Path, others: Sequence[Path], over: Over) ->
     """
     if _close(path):
         return  # it was over, but this process was stopped before it could mark the result
-    ended = threading.Event()
-    watch = threading.Thread(target=_watch, args=(path, others, over, ended), name="end of a run", daemon=True)
+    before, ended = len(JsonLines(path / rundir.METRICS).read()), threading.Event()
+    watch = threading.Thread(target=_watch, args=(path, others, over, before, ended), name="end of a run", daemon=True)
     watch.start()
     try:
         train()
@@ -65,8 +68,8 @@ def _close(path: Path) -> bool:
     return False
 
 
-def _watch(path: Path, others: Sequence[Path], over: Over, ended: threading.Event) -> None:
-    """Looks at the metrics of a run and of the others until it ends or is over."""
+def _watch(path: Path, others: Sequence[Path], over: Over, before: int, ended: threading.Event) -> None:
+    """Looks at the metrics of a run and of the others until it ends or is over; `before` of its records are older."""
     followed = {each: JsonLines(each / rundir.METRICS) for each in (path, *others)}
     records: dict[Path, list[dict[str, Any]]] = {each: [] for each in followed}
     while not ended.wait(LOOK_SECONDS):
@@ -74,6 +77,8 @@ def _watch(path: Path, others: Sequence[Path], over: Over, ended: threading.Even
             continue  # the result is that of an earlier start, or the run is ending
         for each, lines in followed.items():
             records[each] += lines.read()
+        if len(records[path]) <= before:
+            continue
         why = over(records[path], [Other(records[each], state_of(each).status == "finished") for each in others])
         if why is not None:
             rundir.write_json(path / MARK, why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -137,7 +138,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         groups.sort(key=lambda group: (self.games.index(group["game"]), group["batch"], *(-group[n] for n in varied)))
         names = [", ".join(f"{SYMBOLS[name]} {group[name]:g}" for name in varied) for group in groups]
         cells = [Cell(group.labels, group.runs, self, name) for group, name in zip(groups, names)]
-        best = [best_of(those) for those in by_batch(cells) if all(len(cell.runs) >= ENOUGH for cell in those)]
+        best = [best_of(those) for those in by_batch(cells) if self._is_whole(those)]
         what = f"{self.score.capitalize()} score"
         if self.stop_at_target:
             what = f"Time to {what.lower()} {self.target_score:g}"
@@ -154,8 +155,16 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             ],
             panels=panels,
             columns=min(3, len(panels)),
-            notes=list(self._notes(cells, best)),
+            notes=[*self._notes(cells, best), *self._notes_on_ends(cells)],
         )
+
+    def _is_whole(self, cells: Sequence[Cell]) -> bool:
+        """Whether there are enough runs of the cells of a batch to name a best one. If runs end at the target, the last
+        ones to end are those that need longest, so none may be missing."""
+        if not self.stop_at_target:
+            return all(len(cell.runs) >= ENOUGH for cell in cells)
+        every = math.prod(len(chosen) for chosen in self.given.values())
+        return self.repeats >= ENOUGH and sum(len(cell.runs) for cell in cells) == every * self.repeats
 
     def _finding(self, cells: Sequence[Cell]) -> str:
         """In which cells the final score, or what the target took, is lowest and highest, in a sentence."""
@@ -204,8 +213,6 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         yield PAPER
         for cell in best:
             yield f"best at {cell['batch']:,} on {cell['game']}: {self.options_of(cell.config)}"
-        if self.stop_at_target:
-            yield "runs end at the target; in the curves, they keep their last score"
         fewest = "the shortest time" if self.minutes else "the fewest agent steps"
         best_is = f"the most repeats that reached the target, then {fewest}, then the final score"
         if self.target_score is None:
@@ -213,13 +220,24 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         if best:
             yield f"best: {best_is}"
         if len(best) < len(by_batch(cells)):
-            yield f"no epsilon is called the best for a batch where a cell has fewer than {ENOUGH} repeats"
+            lacking = f"fewer than {ENOUGH} repeats" + (", or some have not ended" if self.stop_at_target else "")
+            yield f"no epsilon is called the best for a batch where a cell has {lacking}"
+
+    def _notes_on_ends(self, cells: Sequence[Cell]) -> Iterator[str]:
+        runs = sum(len(cell.runs) for cell in cells)
+        if self.stop_at_target:
+            held = "; in the curves, they keep their last score" if all(len(c.runs) >= ENOUGH for c in cells) else ""
+            yield f"runs end at the target{held}"
+            combinations = math.prod(len(chosen) for chosen in self.given.values())
+            planned = len(self.games) * len(self.batch_size) * combinations * self.repeats
+            if runs < planned:
+                yield f"runs that have not ended: {planned - runs}; those that take longest may be among them"
         if early := sum(cell.early for cell in cells):
-            yield (
-                f"stopped early by the median rule: {early} of {sum(len(cell.runs) for cell in cells)} runs, after "
-                f"{self.stop_after:.0%} of the budget or later; their final score is the last that they had, and the "
-                "curve of their cell ends there"
-            )
+            text = f"stopped early by the median rule: {early} of {runs} runs, "
+            text += f"after {self.stop_after:.0%} of the budget or later"
+            if not self.stop_at_target:
+                text += "; their final score is the last that they had, and the curve of their cell ends there"
+            yield text
 
     def options_of(self, config: TrainConfig) -> str:
         """The command that trains with the settings of a point, for as long as the preset says."""
