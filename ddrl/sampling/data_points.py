@@ -156,7 +156,8 @@ class DataPointActor(Actor):
 
     def advance(self, newest: Callable[[], Snapshot]) -> list[DataPoints]:
         """One step of all environments with the newest parameters; the batches that it made full."""
-        self.receive(newest())
+        self.observe()
+        self.infer(newest())  # of now: observations may have taken a while
         self.act()  # first, so that the simulators work while the data-points are put together
         full = self.close()
         self.store()

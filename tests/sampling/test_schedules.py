@@ -93,6 +93,25 @@ def asynchronous(environments=None, queue=2):
     return Asynchronous(actors, queue, metrics)
 
 
+class Slow(Counting):
+    """While these step, an update makes newer parameters."""
+
+    version = 1
+
+    def recv(self):
+        self.version += 1
+        return super().recv()
+
+
+def test_a_predictor_asks_for_parameters_once_the_observations_are_there():
+    environment = Slow()
+    actor = make_actor(environment)
+    actor.reset(0)
+    for version in (2, 3):
+        actor.advance(lambda: snapshot(environment.version))
+        assert actor.version == version
+
+
 def batches_of(schedule, versions):
     return [schedule.next_batch(lambda v=version: snapshot(v))[1] for version in versions]
 
