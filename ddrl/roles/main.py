@@ -130,20 +130,30 @@ def _run_rank(
     patience = config.run.start_seconds + MARGIN_SECONDS
     with bounded_start(patience):
         comm = settled_world()
-
-    from ddrl.exchange.mpi import JobRevoked, MpiTransport, leave
-
     phase_ended("mpi")
-    exchange = config.exchange
     with bounded_start(patience):
         seats = _seats(comm)
     assignments = _assign(config, seats, comm.Get_rank())
     layout = JobLayout.from_assignments(assignments)
     leave_note(run_dir, os.environ, IN_JOB, layout.name(comm.Get_rank()))
     refuse_exits(lambda status: die())
-    if not exchange.servers:
+    if not config.exchange.servers:
         layout = layout.with_hosted_servers(comm.Get_rank())
-    context = JobContext(config, run_dir, layout, evaluates_only)
+    return _work(JobContext(config, run_dir, layout, evaluates_only), comm, seats, assignments, resume, at_end)
+
+
+def _work(
+    context: JobContext,
+    comm: Any,
+    seats: tuple[Seat, ...],
+    assignments: tuple[Assignment, ...],
+    resume: bool,
+    at_end: Callable[[], None],
+) -> int:
+    """Runs the roles of this rank, which has joined the job, to their ends; returns the exit status."""
+    from ddrl.exchange.mpi import JobRevoked, MpiTransport, leave
+
+    exchange, run_dir = context.config.exchange, context.run_dir
     assignment = assignments[comm.Get_rank()]
     survive = exchange.on_worker_loss == "survive" and ulfm_works()
     alone = survive and assignment.role in ("evaluator", "actor", "replay_shard")
@@ -153,7 +163,7 @@ def _run_rank(
     waiter, wake = waiter_with_alarm(ranks_per_core(seats, comm.Get_rank()))
     try:
         roles = _roles_of_rank(context, transport, assignments, resume, wake, watchdog.working)
-        if config.exchange.asynchronous and assignment.role in ("worker", "chief", "parameter_server"):
+        if exchange.asynchronous and assignment.role in ("worker", "chief", "parameter_server"):
             roles.append(WordRole(context, transport))
         run_roles(roles, transport, waiter, watchdog.note)
     except JobRevoked:
