@@ -87,6 +87,7 @@ class Sampler:
         self.format, self.batches = format, BatchFormat(format, context.config.batch_size)
         self.version, self.paused = 0, True
         self._parameters, self._run = parameters, 0
+        self._ahead = 0  # agent steps by which an actor's epsilon is further than its share of those of all actors
         self._shards = {i: _Shard(process) for i, process in enumerate(context.layout.replay_shards)}
         self._actors = set(context.layout.actors)
         self._free: list[np.ndarray] = []
@@ -153,8 +154,17 @@ class Sampler:
             text = f"transitions of {left} replay shards in the checkpoint are left out, as there are fewer shards now"
             self._event("replay_not_loaded", text)
         actors = self.context.layout.actors
-        start = {"run": self._run, "parameters": self._parameters, "agent_steps": agent_steps // len(actors)}
+        each = self._begin_epsilon(state, agent_steps, len(actors))
+        start = {"run": self._run, "parameters": self._parameters, "agent_steps": each}
         self.transport.send(json_blob(process, Topic.SETUP, start) for process in actors)
+
+    def _begin_epsilon(self, state: State, agent_steps: int, actors: int) -> int:
+        """The agent steps of each actor that its epsilon goes on from: with another number of actors, it stays where it
+        was, though each of them now makes another share of the run's agent steps."""
+        before = int(state.get("actors", actors))  # which older checkpoints do not have
+        each = int(state.get("ahead", 0)) + agent_steps // before
+        self._ahead = each - agent_steps // actors
+        return each
 
     def handle(self, event: Event) -> None:
         """Takes what comes from shards."""
@@ -216,7 +226,10 @@ class Sampler:
         """
         asked = {index: shard for index, shard in self._shards.items() if not shard.told}
         self._told_of_save(set(self._shards) - set(asked), step)
-        whole: State = state | {"run": np.int64(self._run)}
+        actors = len(self.context.layout.actors)
+        whole: State = state | {
+            "run": np.int64(self._run), "actors": np.int64(actors), "ahead": np.int64(self._ahead)
+        }  # fmt: skip
         self._saving = _Saving(step, whole, set(asked), done, time.monotonic()) if asked else None
         self.transport.send(json_blob(shard.process, Topic.SAVE, {"step": step}) for shard in asked.values())
         if not asked:
@@ -291,7 +304,7 @@ class Sampler:
 
     def _give_back(self, drawn: Drawn, priorities: np.ndarray | None) -> None:
         config, shard = self.context.config, self._shards.get(drawn.shard)
-        prioritized = config.replay.priority_exponent > 0.0
+        prioritized = config.replay.priority_exponent > 0.0 or bool(config.apex.eviction_exponent)
         if prioritized and shard is not None and priorities is not None and self._can_be(priorities):
             payload = pack_priorities(drawn.batch.key, priorities)
             header = Header(Kind.PRIORITIES, count=len(priorities), version=self.version)

@@ -94,7 +94,7 @@ def _check_replay(config: TrainConfig) -> None:
 def warnings(config: TrainConfig) -> list[str]:
     """What may be meant, and mostly is not: one line each."""
     apex, replay, found = config.apex, config.replay, []
-    if not apex.actors or not replay.priority_exponent:
+    if not apex.actors or not (replay.priority_exponent or apex.eviction_exponent):
         return []
     if apex.prefetch * config.batch_size > replay.replay_minimum:
         found.append(
@@ -104,6 +104,6 @@ def warnings(config: TrainConfig) -> list[str]:
     if atoms := getattr(config.algorithm, "atoms", 0):
         found.append(
             f"--atoms {atoms}: actors give initial priorities in rewards, and the learner later ones in nats, so that "
-            "one kind may crowd out the other; use --atoms 0 or --priority-exponent 0"
+            "one kind may crowd out the other; use --atoms 0, or --priority-exponent 0 without --eviction-exponent"
         )
     return found

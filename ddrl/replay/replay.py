@@ -298,6 +298,17 @@ class Replay:
             self._waiting[wrong[np.arange(window.stop, window.stop + len(self._waiting)) % history.length]] = 0.0
         return dropped
 
+    def may_have_priorities(self, keys: np.ndarray) -> np.ndarray:
+        """<bool>[M] whether `set_priorities` takes these keys of drawn transitions: False where `drop_not_finite` has
+        excluded them since.
+
+        Args:
+            keys: <int64>[M] from `sample`.
+        """
+        rows, simulators = np.divmod(np.asarray(keys, np.int64), self._history.simulators)
+        slots = rows % self._history.length * self._history.simulators + simulators
+        return (rows < self._window().start) | (self._tree.weights[slots] > 0.0)
+
     def check(self) -> None:
         """Raises RuntimeError where the parts do not agree."""
         self._tree.check()

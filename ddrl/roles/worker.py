@@ -354,13 +354,17 @@ class WorkerRole:
                 self.trainer.stop()
                 state = self.schedule.get_state()
         except UsageError as error:  # a replay could not be saved; training matters more than the replay's files
-            state = {"unsaved": np.frombuffer(str(error).encode(), np.uint8)}
+            state = self._unsaved(str(error))
         if not state and replay:
-            state = {"unsaved": np.frombuffer(b"it was acting, and its replay was about to change", np.uint8)}
+            state = self._unsaved("it was acting, and its replay was about to change")
         if config.reset_at_checkpoint and not last and state and "unsaved" not in state:
             self.schedule.set_state(state, seed_of(config.seed, self.worker, snapshot.version))
         state = state or self.schedule.counters()
         self._feed.save(snapshot.step, state, lambda whole: self._send_state(name, whole))
+
+    def _unsaved(self, why: str) -> dict[str, np.ndarray]:
+        """The state without the replay: exploration goes on from it, though the replay begins empty."""
+        return {"unsaved": np.frombuffer(why.encode(), np.uint8), **self.schedule.counters()}
 
     def _send_state(self, name: int, state: dict[str, np.ndarray]) -> None:
         data = encode_arrays(state | {"of": np.asarray(name, np.int64)})

@@ -119,8 +119,9 @@ class ReplayBatches:
         period = int(state["period"])
         version = state.get("period.version", (period - 1) * self.updates)  # which older checkpoints do not have
         self.start(period, target, int(version), int(state["taken"]))
-        keys = state["waiting.keys"]
-        self._priorities = [(keys, state["waiting.priorities"])] if len(keys) else []
+        keys, priorities = state["waiting.keys"], state["waiting.priorities"]
+        left = self.replay.may_have_priorities(keys)
+        self._priorities = [(keys[left], priorities[left])] if left.any() else []
 
     def _from(self, first: int) -> Replayed:
         """The minibatches from number `first` of the period on; also starts to draw those after them."""

@@ -216,7 +216,7 @@ def test_when_learning_is_over_nobody_is_missed(tmp_path):
     for rank in (*world.layout.actors, *world.layout.replay_shards):
         world.kill(rank)
     (state,) = saved
-    assert set(state) == {"run"}
+    assert set(state) == {"run", "actors", "ahead"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -248,6 +248,30 @@ def test_every_child_begins_after_the_agent_steps_of_its_actor(tmp_path):
     world.steps(200)
     assert world.children[world.layout.actors[0]] is not first
     assert world.children[world.layout.actors[0]].agent_steps == 1_140
+
+
+def test_an_epsilon_that_falls_stays_where_it_was_with_another_number_of_actors(tmp_path):
+    """Each had 1,000 of the 2,000 agent steps. Four make 1,000 more of each, and one is to go on from there."""
+    first = World(tmp_path)
+    first.steps(200)
+    four = World(tmp_path, actors=4, state=first.save(), agent_steps=2_000)
+    four.steps(400)
+    assert {child.agent_steps for child in four.children.values()} == {1_000}
+    one = World(tmp_path, actors=1, state=four.save(), agent_steps=6_000)
+    one.steps(200)
+    assert {child.agent_steps for child in one.children.values()} == {2_000}
+    again = World(tmp_path, actors=1, state=one.save(), agent_steps=7_000)
+    again.steps(200)
+    assert {child.agent_steps for child in again.children.values()} == {3_000}
+
+
+def test_eviction_by_priorities_learns_of_new_ones_where_drawing_is_uniform(tmp_path):
+    world = World(tmp_path, replay={"priority_exponent": 0.0}, apex={"eviction_exponent": -0.4})
+    world.steps(4_000)
+    assert world.version > 10
+    for shard in world.shards:
+        assert shard.replay.updated > 0
+        assert len(np.unique(shard.replay._tree.weights)) == 2, "all are drawn alike"
 
 
 def test_a_child_that_makes_no_sense_is_replaced_and_named(tmp_path):
@@ -454,7 +478,8 @@ def test_a_resumed_job_has_the_replay_as_it_was_and_keys_of_its_own(tmp_path, se
     world.steps(4_000)
     state = world.save()
     expected = [(shard.replay.counters(), shard.replay._tree.weights.copy()) for shard in world.shards]
-    assert set(state) == {"run", "shard0", "shard1", "target.version", "target.vector"} and state["run"] == 1
+    names = {"run", "actors", "ahead", "shard0", "shard1", "target.version", "target.vector"}
+    assert set(state) == names and (state["run"], state["actors"], state["ahead"]) == (1, 2, 0)
     resumed = World(tmp_path, seed + 100, state=state)
     resumed.settle()
     for shard, (counters, weights) in zip(resumed.shards, expected, strict=True):
@@ -513,7 +538,7 @@ def test_a_shard_that_dies_while_it_saves_delays_no_checkpoint(tmp_path):
     world.kill(world.layout.replay_shards[1])
     world.settle()
     (state,) = saved
-    assert set(state) == {"run", "shard0"}
+    assert set(state) == {"run", "actors", "ahead", "shard0"}
     resumed = World(tmp_path, state=state)
     resumed.settle()
     assert resumed.events() == ["replay_not_loaded"] and resumed.shards[1].replay.size == 0

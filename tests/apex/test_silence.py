@@ -51,7 +51,7 @@ def test_a_silent_shard_is_named_and_no_checkpoint_waits_for_it(tmp_path, monkey
     assert world.events()[2:] == ["replay_shard_speaks"]
     world.sampler.save(world.version, {}, saved.append)
     clock.run(world, 1)
-    assert set(saved[1]) == {"run", "shard0", "shard1"}
+    assert set(saved[1]) == {"run", "actors", "ahead", "shard0", "shard1"}
 
 
 def test_the_others_are_asked_for_the_batches_of_a_silent_shard(tmp_path, monkeypatch):
@@ -138,7 +138,7 @@ def test_where_all_shards_are_silent_a_checkpoint_has_no_replay(tmp_path, monkey
     clock.run(world, sampler_module.SILENT_SECONDS + 1, silent=set(world.layout.replay_shards))
     saved = []
     world.sampler.save(world.version, {"target.version": np.int64(1)}, saved.append)
-    assert [set(state) for state in saved] == [{"run", "target.version"}]
+    assert [set(state) for state in saved] == [{"run", "actors", "ahead", "target.version"}]
 
 
 def test_a_shard_that_never_begins_to_save_is_given_up_when_it_is_silent(tmp_path, monkeypatch):
@@ -149,5 +149,5 @@ def test_a_shard_that_never_begins_to_save_is_given_up_when_it_is_silent(tmp_pat
     saved = []
     world.sampler.save(world.version, {}, saved.append)
     clock.run(world, sampler_module.SILENT_SECONDS + 1, silent={second})
-    assert [set(state) for state in saved] == [{"run", "shard0"}]
+    assert [set(state) for state in saved] == [{"run", "actors", "ahead", "shard0"}]
     assert sorted(world.events()) == ["replay_not_saved", "replay_shard_silent"]

@@ -122,7 +122,9 @@ def test_a_replay_that_cannot_be_saved_ends_nothing(tmp_path):
     runs = [[*flags, "--max-updates", "20"], ["--resume", str(run), "--max-updates", "50", "--minutes", "3"]]
     with program("single_runs.py", tmp_path, json.dumps(runs), environment={"TEST_NO_REPLAY_DIRECTORY": "yes"}) as job:
         assert job.wait() == 0, job.output
-    assert newest(run).version == 50 and newest(run).worker_states == {0: {}}
+    (state,) = newest(run).worker_states.values()
+    assert newest(run).version == 50 and set(state) == {"actor0.draws"}
+    assert state["actor0.draws"].min() > 50, "so that exploration goes on where it was"
     (first, *_) = events(run, "state_not_saved")
     assert "a resumed run will start worker 0 afresh: cannot save the replay in" in first["text"]
 

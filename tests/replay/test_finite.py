@@ -133,6 +133,23 @@ def test_a_saved_replay_of_before_is_mended_when_it_is_loaded(field, n_step, tmp
     assert restored.drop_not_finite() == 0
 
 
+def test_priorities_of_transitions_that_were_excluded_meanwhile_are_left_out(tmp_path):
+    """A row that leads to a wrong one within its n steps was drawn, and learned from, before the replay was saved."""
+    replay = Replay(80, SIMULATORS, (1,), np.float32, n_step=3, priority_exponent=0.6)
+    replay.add(harmed(clean_unroll(), "observation", 9, 1))
+    keys = np.array([row * SIMULATORS + 1 for row in (8, 2)])  # the first one leads to it
+    replay.set_priorities(keys, np.ones(2, np.float32))
+    restored = Replay(80, SIMULATORS, (1,), np.float32, n_step=3, priority_exponent=0.6)
+    restored.load(tmp_path, replay.save(tmp_path))
+    assert restored.may_have_priorities(keys).all() and restored.drop_not_finite()
+    may = restored.may_have_priorities(keys)
+    assert list(may) == [False, True]
+    with pytest.raises(ValueError, match="a key names a row that is not a transition"):
+        restored.set_priorities(keys, np.ones(2, np.float32))
+    restored.set_priorities(keys[may], np.full(1, 2.0, np.float32))
+    restored.check()
+
+
 def test_frames_of_a_stack_carry_it_on():
     """In a saved replay of stacks of floats, each of the observations that have the frame is left out."""
     simulators = Simulators(SIMULATORS, 3, frame=(1,), dtype=np.float32, chances=(1.0, 0.0, 0.0, 0.0, 0.0))

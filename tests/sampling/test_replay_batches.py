@@ -169,6 +169,18 @@ def test_a_period_goes_on_where_it_was(taken):
     assert content(resumed.replay) == content(whole.replay)
 
 
+def test_priorities_wait_over_a_resume_except_for_transitions_that_were_excluded(monkeypatch):
+    first, resumed = (make_batches(filled(0.6)) for _ in range(2))
+    first.start(5, TARGET, 4 * UPDATES)
+    learn(first, 3)
+    state = first.get_state()
+    gone = state["waiting.keys"][0]
+    monkeypatch.setattr(resumed.replay, "may_have_priorities", lambda keys: keys != gone)
+    resumed.set_state(state, TARGET)
+    left = resumed.get_state()["waiting.keys"]
+    assert gone not in left and len(left) == (state["waiting.keys"] != gone).sum() > 0
+
+
 def test_shorter_periods_than_before_leave_nothing_of_a_longer_one():
     long, short = make_batches(filled()), make_batches(filled(), updates=4)
     long.start(5, TARGET, 4 * UPDATES)
