@@ -154,7 +154,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
                 *([table("Best epsilon of each effective batch", best, compared)] if best else []),
             ],
             panels=panels,
-            columns=min(3, len(panels)),
+            columns=2 if len(panels) == 4 else min(3, len(panels)),
             notes=[*self._notes(cells, best), *self._notes_on_ends(cells)],
         )
 
@@ -231,7 +231,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             combinations = math.prod(len(chosen) for chosen in self.given.values())
             planned = len(self.games) * len(self.batch_size) * combinations * self.repeats
             if runs < planned:
-                yield f"runs that have not ended: {planned - runs}; those that take longest may be among them"
+                yield "the runs that take longest may be among those that have not ended"
         if early := sum(cell.early for cell in cells):
             text = f"stopped early by the median rule: {early} of {runs} runs, "
             text += f"after {self.stop_after:.0%} of the budget or later"
