@@ -62,7 +62,8 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
     assert resumed["update"] >= 300 and not events(run, "rank_failed") and not events(run, "segment_refused")
     after = [line for line in lines(run) if line["update"] >= resumed["update"] and "replay_size" in line]
     assert after[0]["replay_size"] >= 1_000, "the replay of the shard that was saved is there again"
-    assert set(newest(run).worker_states[0]) == {"run", "shard0", "shard1", "target.version", "target.vector"}
+    names = {"run", "actors", "ahead", "shard0", "shard1", "target.version", "target.vector"}
+    assert set(newest(run).worker_states[0]) == names
     samples, inserts = (sum(line.get(f"{what}_per_s", 0.0) for line in after) for what in ("samples", "inserts"))
     assert 2.5 < samples / inserts < 6.0
     lag = [line["lag_mean"] for line in lines(run) if "lag_mean" in line][-1]

@@ -141,8 +141,9 @@ class Acting:
 
 
 def test_a_replay_worker_that_acts_at_a_checkpoint_says_so():
-    (why,) = saved_state(Acting(1_000_000), "dqn", last=False).values()
-    assert why.tobytes().decode() == "it was acting, and its replay was about to change"
+    state = saved_state(Acting(1_000_000), "dqn", last=False)
+    assert state.pop("unsaved").tobytes().decode() == "it was acting, and its replay was about to change"
+    assert state == {"draws": 9}, "exploration goes on, though the replay begins empty"
     assert saved_state(Acting(1_000_000), "ba3c", last=False) == {"draws": 9}, "what it loses is part of an unroll"
 
 
