@@ -38,6 +38,8 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     with rundir.locked(path), Interrupts() as interrupts, (path / rundir.LOG).open("ab") as log:
         (path / rundir.RESULT).unlink(missing_ok=True)
+        if not (path / peer_learner.STATE).exists():  # it begins anew: records of a start that saved nothing are undone
+            (path / rundir.METRICS).unlink(missing_ok=True)
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )

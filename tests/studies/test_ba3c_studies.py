@@ -278,6 +278,9 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
 
     report = games.GAMES.report(settings, finished(games.GAMES, settings, records_of))
     assert report.finding == "1 of 2 games reaches its target within 30 minutes by the median of the runs."
+    outcomes = finished(games.GAMES, settings, records_of)
+    partly = games.GAMES.report(settings, [run for run in outcomes if run.point.labels["game"] == "pong"])
+    assert partly.finding.startswith("1 of 2 games") and partly.finding.endswith(" No run of breakout has ended.")
     breakout, pong = report.tables[0].rows
     assert [breakout[0], *breakout[2:5]] == ["breakout", 3, 300.0, "1 of 3 in 2 min, 2 not reached in 2 min"]
     assert [pong[0], *pong[2:5]] == ["pong", 3, 10.0, "10; 20; 30 min"]

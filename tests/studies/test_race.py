@@ -262,6 +262,19 @@ def test_a_rivals_records_are_those_of_a_run(tmp_path):
     assert result["argv"][-4:] == ["--game", "Pong", "--directory", str(tmp_path / "run")]
 
 
+def test_a_rival_that_saved_nothing_begins_anew_and_one_that_did_goes_on(tmp_path):
+    run = tmp_path / "run"
+    said = 'say(kind="train", wall_seconds=1.0, agent_steps=5)\n'
+    with pytest.raises(RuntimeError, match="the rival ended with status 1"):
+        rival.run_rival(peer_python(tmp_path, SAYS + said + "1 / 0"), [], run)
+    python = peer_python(tmp_path, SAYS + said + 'say(kind="result", status="target")\n')
+    rival.run_rival(python, [], run)
+    assert len(read_metrics(run)) == 1, "those of the first start are undone"
+    (run / peer_learner.STATE).touch()
+    rival.run_rival(python, [], run)
+    assert len(read_metrics(run)) == 2
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [

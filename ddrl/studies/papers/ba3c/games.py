@@ -49,9 +49,9 @@ PUBLISHED = {
 """Game -> scores of the SYSTEMS, with the hours that they took: Adamski et al. 2018, table 3."""
 NOTES = (
     "best mean: of the best evaluation of each run, which is chosen by its own score and so flatters; after hours: "
-    "when its parameters were taken; maximum: of all games of all evaluations and runs. The published columns: Adamski "
-    "et al. 2018, table 3; DDRL A3C on 64 nodes of 12 cores, GA3C with a GPU, BA3C and A3C on one node; they warn that "
-    "scores of different implementations are not directly comparable"
+    "when its parameters were taken; maximum: of all games of whole evaluations of all runs. The published columns: "
+    "Adamski et al. 2018, table 3; DDRL A3C on 64 nodes of 12 cores, GA3C with a GPU, BA3C and A3C on one node; they "
+    "warn that scores of different implementations are not directly comparable"
 )
 
 
@@ -142,7 +142,9 @@ class GamesSettings(BudgetSettings):
         reached = [game for game in games if (times := self.times(game)) and times.median is not None]
         limit = f" within {self.minutes:g} minutes" if self.minutes else ""
         do = "reaches its" if len(reached) == 1 else "reach their"
-        return f"{len(reached)} of {counted(len(games), 'game')} {do} target{limit} by the median of the runs."
+        finding = f"{len(reached)} of {counted(len(self.games), 'game')} {do} target{limit} by the median of the runs."
+        missing = [game for game in self.games if game not in {group["game"] for group in games}]
+        return f"{finding} No run of {', '.join(missing)} has ended." if missing else finding
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         return product(game=self.games, seed=self.seeds)
