@@ -245,14 +245,14 @@ def while_training(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
     return train[: updates.index(updates[-1]) + 1] if train and updates[-1] else train
 
 
-def first_online(trained: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:
+def first_online(records: Sequence[Mapping[str, Any]], score: float) -> Mapping[str, Any] | None:
     """The first `train` record whose online score reaches `score` and is the mean of ONLINE_EPISODES; None without one.
 
     Args:
-        trained: `train` records, oldest first.
+        records: oldest first; others than `train` records may be among them, and have no online score.
         score: raw.
     """
-    for record in trained:
+    for record in records:
         if _has_enough(record) and record.get("online_score_mean", -math.inf) >= score:
             return record
     return None

@@ -109,7 +109,7 @@ def thinned(records: Sequence[Mapping[str, Any]], kept: int, target: float | Non
     left = {i for train in series.values() for i in _even(train, kept)}
     left |= {i for i, record in enumerate(records) if record["kind"] == "evaluation" or is_resumed(record)}
     if target is not None:
-        reached = first_online([record for record in records if record["kind"] == "train"], target)
+        reached = first_online(records, target)
         left |= {i for i, record in enumerate(records) if record is reached}
     those = [record for i, record in enumerate(records) if i in left]
     return [{name: value for name, value in record.items() if name not in OF_PROCESSES} for record in those]

@@ -253,7 +253,7 @@ def _reaching_record(run: Outcome, score: str, target: float) -> Mapping[str, An
     """The record with which a run first reached a score; None if it never did."""
     if score != ONLINE:
         return reaching(evaluations(run), target)
-    return first_online([record for record in run.records if record["kind"] == "train"], target)
+    return first_online(run.records, target)
 
 
 # of repeats -----------------------------------------------------------------------------------------------------------

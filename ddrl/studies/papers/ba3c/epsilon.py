@@ -101,6 +101,11 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         """Those settings of Adam in RATES for which values are given, with these values."""
         return {name: chosen for name in RATES if (chosen := getattr(self, name))}
 
+    @property
+    def runs_of_batch(self) -> int:
+        """The number of runs of each game and batch."""
+        return self.repeats * math.prod(len(chosen) for chosen in self.given.values())
+
     def axes(self, machine: Machine) -> Iterator[Labels]:
         """Yields the points of each game seed by seed, so that a study that is half done has something to compare."""
         for game in self.games:
@@ -163,8 +168,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         ones to end are those that need longest, so none may be missing."""
         if not self.stop_at_target:
             return all(len(cell.runs) >= ENOUGH for cell in cells)
-        every = math.prod(len(chosen) for chosen in self.given.values())
-        return self.repeats >= ENOUGH and sum(len(cell.runs) for cell in cells) == every * self.repeats
+        return self.repeats >= ENOUGH and sum(len(cell.runs) for cell in cells) == self.runs_of_batch
 
     def _finding(self, cells: Sequence[Cell]) -> str:
         """In which cells the final score, or what the target took, is lowest and highest, in a sentence."""
@@ -228,9 +232,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         if self.stop_at_target:
             held = "; in the curves, they keep their last score" if all(len(c.runs) >= ENOUGH for c in cells) else ""
             yield f"runs end at the target{held}"
-            combinations = math.prod(len(chosen) for chosen in self.given.values())
-            planned = len(self.games) * len(self.batch_size) * combinations * self.repeats
-            if runs < planned:
+            if runs < len(self.games) * len(self.batch_size) * self.runs_of_batch:
                 yield "the runs that take longest may be among those that have not ended"
         if early := sum(cell.early for cell in cells):
             text = f"stopped early by the median rule: {early} of {runs} runs, "
@@ -271,10 +273,10 @@ def over(settings: EpsilonSettings) -> Over:
 
     def why(ours: Records, others: Sequence[Other]) -> dict[str, Any] | None:
         target = settings.target_score if settings.stop_at_target else None
-        if target is not None and settings.score_name == ONLINE:  # at an evaluation's target, runs end by themselves
-            known = [r for r in without_undone([dict(record) for record in ours]) if r["kind"] == "train"]
-            if first_online(known, target) is not None:
-                return {"message": f"ended at the target score, {target:g}"}
+        online = settings.score_name == ONLINE  # at an evaluation's target, runs end by themselves
+        known = without_undone([dict(record) for record in ours])
+        if target is not None and online and first_online(known, target) is not None:
+            return {"message": f"ended at the target score, {target:g}"}
         return verdict(settings.rule, ours, others) if settings.stop_hopeless else None
 
     return why

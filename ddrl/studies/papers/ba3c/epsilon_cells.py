@@ -74,7 +74,8 @@ class Cell(Group):
 
     def mean_cost(self, unit: Unit) -> Interval | None:
         """Mean of what the target took; None if a run missed it, or without a target."""
-        mean = self.costs and self.costs.mean()
+        costs = self.costs
+        mean = costs and costs.mean()
         return mean and mean.map(lambda cost: cost / unit.size)
 
     @property
