@@ -53,8 +53,9 @@ OPTIONS = (
 EXAMPLES = """
   ddrl train ba3c --preset laptop --game pong --minutes 20
   ddrl train ppo --game CartPole-v1
-  ddrl train apex-dqn --actors 8 --replay-shards 1 --game pong
-  ddrl train ba3c --preset ba3c-paper --game breakout"""
+  ddrl train apex-dqn --preset laptop --game pong
+  ddrl evaluate RUN --games 50
+  ddrl plan --preset ba3c-paper --nodes 16 --cpus-per-node 32"""
 SECOND_RANK_PATIENCE_SECONDS = 5.0
 
 

@@ -20,6 +20,7 @@ from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import anneal
 from ddrl.launch.job import check_world
 from ddrl.options import Wanted
+from ddrl.placement.resources import check_machine
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -111,6 +112,16 @@ def test_a_preset_is_the_default_and_flags_win():
 def test_a_run_that_is_called_like_an_algorithm_names_none(line):
     arguments = parse(line)
     assert (arguments.algorithm, arguments.config.title, arguments.config.run.init_from) == ("ba3c", "ba3c", "ppo")
+
+
+def test_the_examples_of_help_begin_on_a_laptop():
+    examples = [line.strip() for line in cli.EXAMPLES.strip().splitlines()]
+    assert all(line.split()[0] == "ddrl" and line.split()[1] in cli.COMMANDS for line in examples)
+    training = [line.removeprefix("ddrl train ") for line in examples if line.startswith("ddrl train ")]
+    assert training
+    for line in training:
+        wanted = options.ready(parse(line), MACHINE)
+        check_machine(wanted.config, MACHINE)
 
 
 @pytest.mark.parametrize("line", ["train ppo", "plan", "bench train"])

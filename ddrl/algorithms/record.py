@@ -27,7 +27,8 @@ class Name(NamedTuple):
 
     Attributes:
         printed: as the papers write it.
-        presets: name of a preset -> its settings; `default`, `laptop` and `smoke` are there always.
+        presets: name of a preset -> its settings. `default` must be there; ddrl's own names have `laptop` and `smoke`,
+            too.
         game: of all presets, where none is named (empty: the preset's own).
     """
 

@@ -83,7 +83,7 @@ class Run:
         """What was measured, by column: name -> array <float64 or object>[records], oldest record first.
 
         What a record does not have is NaN in a column of numbers, and None in one of other things. What is nested has
-        names such as time_split/worker/acting. Records that a resume took back are left out.
+        names such as time_split/worker/inference. Records that a resume took back are left out.
 
         Args:
             kind: train, evaluation or event.

@@ -23,7 +23,7 @@ class IdleArguments(BenchmarkArguments):
     """Measure what a parameter server and an evaluator cost while they wait: percent of one core."""
 
     seconds: float = 30.0
-    """Length of the job."""
+    """Length of the job, in seconds."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 10, "seconds")

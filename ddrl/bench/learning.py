@@ -46,31 +46,31 @@ class LearningArguments(BenchmarkArguments):
     game: str = "CartPole-v1"
     """A Gymnasium environment of vectors."""
     target_score: float = 450.0
-    """Mean of the last 100 training episodes."""
+    """Score to reach, as the mean of the last 100 training episodes."""
     agent_steps: int = 300_000
-    """Budget of each run."""
+    """Budget of each run, in agent steps."""
     repeats: int = 5
-    """Seeds, from --seed on."""
+    """Runs of each system, with the seeds from --seed on."""
     seed: int = 1
     """The first seed."""
     simulators: int = 8
-    """Environments."""
+    """Environments of a run."""
     unroll_length: int = 128
     """Agent steps of each environment per rollout."""
     batch_size: int = 256
-    """Of a minibatch."""
+    """Data-points in a minibatch."""
     epochs: int = 10
     """Times that a rollout is used."""
     learning_rate: float = 1e-3
-    """Adam's, constant."""
+    """Adam's learning rate, which is constant."""
     discount: float = 0.99
-    """Gamma."""
+    """Discount per agent step (gamma)."""
     gae_lambda: float = 0.95
-    """Lambda of the advantages."""
+    """Lambda of generalized advantage estimation."""
     clip_range: float = 0.2
-    """Of the ratio."""
+    """Clip the ratio pi/mu to 1 - x .. 1 + x."""
     entropy_cost: float = 0.0
-    """Weight of the entropy."""
+    """Weight of the entropy bonus."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "agent_steps", "repeats", "simulators", "unroll_length", "batch_size", "epochs")

@@ -41,12 +41,12 @@ class SoakArguments(BenchmarkArguments):
     algorithm: tyro.conf.Positional[str] = "ba3c"
     """What to train, with the preset smoke: any name that ddrl train takes."""
     minutes: float = 60.0
-    """Length of this leg."""
+    """Length of this leg, in minutes."""
     directory: str = ""
     """Where the run and the samples are kept. A later call with the same directory continues from the last
     checkpoint."""
     every_seconds: float = 10.0
-    """Between two samples."""
+    """Seconds between two samples."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "minutes")

@@ -29,7 +29,7 @@ class EndToEndArguments(TakesTrainOptions):
     preset is laptop unless one is given."""
 
     seconds: float = 60.0
-    """Length of the run."""
+    """Length of the run, in seconds."""
     roofline_seconds: float = 4.0
     """Seconds for each part of the roofline."""
 

@@ -33,7 +33,8 @@ class EvaluationConfig:
     """Total agent steps of one evaluation, in which --eval-games environments play one game after another; finished
     games count (0: one game each)."""
     eval_epsilon: float = 0.0
-    """Probability of a random action in evaluation games (0.05 for the Q-learning family, as in Mnih et al. 2015)."""
+    """Probability of a random action in evaluation games. The presets of dqn have 0.05, as in Mnih et al. 2015, and
+    those of its relatives mostly less."""
     eval_time_share: float = 0.1
     """Largest share of the machine's time that evaluations during training may take (0 to 1; 0: none; 1: each of them
     plays all its games)."""

@@ -27,7 +27,7 @@ from ddrl.reporting.texts import counted, duration, event_line, present, raw_sco
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 """Colors of the palette of Okabe and Ito (2008). Their contrast is 3.8 or more on black and on white alike."""
-WIDE = 140  # columns of a window from which on the curve stands beside the numbers
+WIDE = 140  # columns inside the frame, 4 fewer than the window's, from which on the curve is beside the numbers
 NUMBERS_WIDTH = 66  # columns of the numbers beside the curve
 LABEL_WIDTH = 12
 ROOMY = 10  # lines of a panel from which on one of them may be empty

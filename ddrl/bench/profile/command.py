@@ -35,7 +35,7 @@ class ProfileArguments(TakesTrainOptions):
     evaluator unless --evaluator is given)."""
 
     seconds: float = 15.0
-    """That are measured."""
+    """Seconds that are measured."""
     warm_up: float = 3.0
     """Seconds from the first update to the measurement, in which caches and queues fill."""
     trace: str = ""

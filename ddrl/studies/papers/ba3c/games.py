@@ -70,7 +70,7 @@ class GamesSettings(BudgetSettings):
     """Longest time of one evaluation, in minutes; one that is cut off does not count."""
     to_target: bool = False
     """End a run when an evaluation reaches the score at which the published code stops (Breakout 300, Pong 10,
-    Riverraid 4,000, Seaquest 1,830, Space Invaders 700), and report when."""
+    River Raid 4,000, Seaquest 1,830, Space Invaders 700), and report when."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
