@@ -142,16 +142,14 @@ class Run:
         """
         from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 
-        named = checkpoint if isinstance(checkpoint, os.PathLike) else str(checkpoint)
-        return evaluate_newest(
-            EvaluateArguments(str(self.path), games, seed, epsilon, actions, os.fspath(starts), os.fspath(named))
-        )
+        named = _named(checkpoint)
+        return evaluate_newest(EvaluateArguments(str(self.path), games, seed, epsilon, actions, os.fspath(starts), named))
 
-    def agent(self, checkpoint: str | os.PathLike[str] | None = None, seed: int = 0) -> Agent:
+    def agent(self, checkpoint: int | str | os.PathLike[str] = "", seed: int = 0) -> Agent:
         """What it has learned, for use in any loop. TensorFlow is loaded.
 
         Args:
-            checkpoint: one of `checkpoints`, or "best": of its best evaluation (None: the newest).
+            checkpoint: as of `evaluate`.
             seed: of the actions that are drawn.
 
         Raises:
@@ -159,7 +157,7 @@ class Run:
         """
         from ddrl.evaluation.agent import load_agent
 
-        _, chosen = run_and_checkpoint(str(self.path), os.fspath(checkpoint or ""))
+        _, chosen = run_and_checkpoint(str(self.path), _named(checkpoint))
         return load_agent(self.path, checkpoint=chosen, seed=seed, compute_dtype="float32")
 
     def environment(self, render_mode: str | None = None) -> gymnasium.Env:
@@ -167,6 +165,11 @@ class Run:
         from ddrl.evaluation.environment import make_environment
 
         return make_environment(self, render_mode)
+
+
+def _named(checkpoint: int | str | os.PathLike[str]) -> str:
+    """As `--checkpoint` takes it."""
+    return os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else str(checkpoint)
 
 
 def columns_of(records: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -87,7 +87,7 @@ def _check_layers(config: TrainConfig) -> None:
 def _check_no_replay(config: TrainConfig) -> None:
     name = config.algorithm.name
     if config.sampling.schedule in validation_replay.SCHEDULES:
-        why = f"{name} has no replay; leave it out, or train dqn, categorical-dqn, rainbow, or dpg"
+        why = f"{name} has no replay; leave it out, or train one that has a replay, such as dqn"
         checks.refuse(config.sampling, "schedule", why)
     checks.unused(config.replay, f"{name} has no replay; leave it out")
 

@@ -224,6 +224,7 @@ def test_the_best_evaluation_of_a_run_plays(trained):
     assert told["mean"] >= evaluations["mean"][evaluations["timed_out"] == 0].max()
     assert (told["version"], told["games"], best.slots) == (best.version, 2, {})
     assert run.evaluate(games=1, checkpoint="best")["version"] == best.version
+    assert run.agent(30).checkpoint.version == run.agent(run.checkpoints[-1]).checkpoint.version == 30
     assert run.agent().checkpoint.version == 30 and len(run.checkpoints) == 1, "it is none of the run's versions"
 
 
