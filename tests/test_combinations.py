@@ -54,6 +54,16 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ("a2c", {"predict_batch": 4}, "--predict-batch 4: a2c steps whole groups"),
         ("a2c", {"refresh_every_steps": 2}, "--refresh-every-steps 2: nothing newer comes before a rollout ends"),
         ("ppo", {"batch_size": 300}, "--batch-size 300: does not divide the rollout of 1024 data-points"),
+        (
+            "ppo",
+            {"batch_size": 1, "normalize_advantages": True},
+            "--batch-size 1: the advantage of a single data-point less its mean is 0",
+        ),
+        (
+            "ba3c",
+            {"batch_size": 1, "normalize_advantages": True},
+            "--batch-size 1: the advantage of a single data-point less its mean is 0",
+        ),
         ("ppo", {"simulators": 7, "groups": 2}, "--simulators 7: must be a multiple of --groups 2"),
         ("impala", {"schedule": "synchronized"}, "--schedule synchronized: impala corrects for the lag"),
         ("impala", {"batch_size": 100}, "--batch-size 100: must be a multiple of 320, which is --unroll-length 20 x"),
@@ -179,7 +189,11 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         ),
         ("dqn", {"policy_layers": (9,)}, "--policy-layers 9: dqn has the layers of --network; leave it out"),
         ("dqn", {"initial_log_deviation": -2.0}, "--initial-log-deviation -2.0: dqn has no Gaussian policy"),
-        ("ba3c", {"schedule": "concurrent"}, "--schedule concurrent: ba3c has no replay; leave it out, or train dqn"),
+        (
+            "ba3c",
+            {"schedule": "concurrent"},
+            "--schedule concurrent: ba3c has no replay; leave it out, or train one that has a replay",
+        ),
         ("a2c", {"schedule": "standard"}, "--schedule standard: a2c has no replay"),
         ("a2c", {"replay_capacity": 10}, "--replay-capacity 10: a2c has no replay; leave it out"),
         ("ba3c", {"priority_exponent": 0.5}, "--priority-exponent 0.5: ba3c has no replay; leave it out"),
@@ -189,6 +203,11 @@ def test_what_does_not_go_together_is_refused_in_one_line(name, changes, message
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         config_of(name, **changes)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["ppo", "ba3c"])
+def test_a_batch_of_one_data_point_learns_from_its_advantage_as_it_is(name):
+    assert config_of(name, batch_size=1, normalize_advantages=False).batch_size == 1
 
 
 @pytest.mark.parametrize("name", ["dqn", "categorical-dqn", "rainbow", "dpg"])

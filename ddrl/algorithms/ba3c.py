@@ -72,6 +72,12 @@ class BA3CConfig(ActorCriticConfig):
         """Data-points of segments."""
         return FromDataPoints(self.unroll_length, self.epochs, self.pool_batches, self.gae_lambda)
 
+    def refuse(self, config: TrainConfig) -> None:
+        """A batch of one data-point, whose normalized advantage is always 0."""
+        if self.normalize_advantages and config.batch_size == 1:
+            why = "the advantage of a single data-point less its mean is 0, so that no policy would be learned; "
+            checks.refuse(config.optimizer, "batch_size", why + "use more, or --no-normalize-advantages")
+
 
 def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfig, context: LossContext) -> LossOutput:
     """Advantage actor-critic loss, averaged over the batch, in float32.

@@ -143,7 +143,9 @@ class Run:
         from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 
         named = _named(checkpoint)
-        return evaluate_newest(EvaluateArguments(str(self.path), games, seed, epsilon, actions, os.fspath(starts), named))
+        return evaluate_newest(
+            EvaluateArguments(str(self.path), games, seed, epsilon, actions, os.fspath(starts), named)
+        )
 
     def agent(self, checkpoint: int | str | os.PathLike[str] = "", seed: int = 0) -> Agent:
         """What it has learned, for use in any loop. TensorFlow is loaded.

@@ -80,10 +80,11 @@ class _Group:
 
     Args:
         first_game: number of the first environment's among those of all groups.
-        again: is told of each game that is over, and says whether its environment plays another one.
+        again: is told of each game that is over, and whether another one begins in its environment by itself; says
+            whether the environment plays that one.
     """
 
-    def __init__(self, env: VectorEnvironment, first_game: int, again: Callable[[_Game], bool]) -> None:
+    def __init__(self, env: VectorEnvironment, first_game: int, again: Callable[[_Game, bool], bool]) -> None:
         self.env, self._first_row, self._again = env, first_game * env.players, again
         self.over: list[_Game] = []
         self.agent_steps = 0
@@ -131,7 +132,7 @@ class _Group:
         first = row - row % self.env.players
         if row == first:
             self.over.append(self._game(row, cut))
-            self._playing[row] = self._again(self.over[-1]) and begins
+            self._playing[row] = self._again(self.over[-1], begins)
         self._playing[row] = self._playing[first]
         self._scores[row], self._steps[row], self._rewarded[row] = 0.0, 0, 0
 
@@ -198,7 +199,11 @@ def play_games(
         env = make_environment(config, size, training=False, starts=starts)
         return _Group(env, first_game, again)
 
-    def again(game: _Game) -> bool:
+    def again(game: _Game, begins: bool) -> bool:
+        if not begins:  # another environment may play the next one
+            if turns is not None:
+                turns.over += 1
+            return False
         return agent_steps > 0 or (turns is not None and turns.end(game.row, game.cut))
 
     def ended() -> bool:

@@ -32,9 +32,12 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seed: int, environments: np.ndarray, counters: np.ndarray) -> np.ndarray:
-    """One number in [0, 1) per environment: <float64>[b], from ids `environments` and `counters`, <integer>[b] both."""
+    """One number in [0, 1) per environment: <float64>[b], from ids `environments` and `counters`, <integer>[b] both.
+
+    Seeds count modulo 2^64, since those of evaluations are sums that may be above the largest seed of a run.
+    """
     with np.errstate(over="ignore"):
-        stream = _mix(np.uint64(seed) * _GAMMA + environments.astype(np.uint64) + np.uint64(1))
+        stream = _mix(np.uint64(int(seed) % 2**64) * _GAMMA + environments.astype(np.uint64) + np.uint64(1))
         bits = _mix(stream + counters.astype(np.uint64) * _GAMMA)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 

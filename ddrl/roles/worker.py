@@ -129,10 +129,10 @@ class Trainer:
         seen_finite = contribution is None or bool(np.isfinite(contribution).all())
         if contribution is not None:
             vector = np.concatenate([vector[: -contribution.size], contribution])
-        lag = snapshot.version - batch.behaviour_version
-        metrics.mean("lag", lag.mean(), len(lag))
+        lag = snapshot.version - batch.behaviour_version  # of each data-point; [T, B] of unrolls
+        metrics.mean("lag", lag.mean(), lag.size)
         metrics.maximum("lag", lag.max())
-        metrics.count("datapoints", len(lag))
+        metrics.count("datapoints", lag.size)
         metrics.count("gradients")
         finite = seen_finite and math.isfinite(values["gradient_norm"])
         if finite:
@@ -140,7 +140,7 @@ class Trainer:
                 metrics.mean(name, value)
             if priorities is not None:
                 self.schedule.learned(batch, priorities)
-        return Gradient(vector, snapshot, len(lag), finite)
+        return Gradient(vector, snapshot, lag.size, finite)
 
     def _context(self, snapshot: Snapshot) -> LossContext:
         wanted: dict[str, Any] = {"anneal": self._anneal(snapshot.version)}

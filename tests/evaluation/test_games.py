@@ -254,6 +254,23 @@ def test_a_few_environments_play_all_games_where_there_is_time(at_once, players)
     assert set(result.agent_steps) == {9 if players == 1 else 3}
 
 
+def test_the_others_play_all_games_where_one_environment_plays_an_endless_one(monkeypatch):
+    monkeypatch.setattr(ddrl.evaluation.games, "UNLIMITED_GAME_STEPS", 50)
+    endless = []
+
+    def step(self, action):
+        endless.append(self)
+        self._left -= 1
+        return np.zeros(1, np.float32), 1.0, self is not endless[0] and self._left <= 0, False, {}
+
+    monkeypatch.setattr(Endless, "step", step)
+    now = [0.0]
+    timed = turns(200, 3, 1e9, now)
+    result = play_timed(EnvironmentConfig(game="ddrl-test/Endless-v0"), constant(0, 2), 200, now, timed)
+    assert len(result.scores) == 200 and result.unfinished == 1 and result.timed_out == 0
+    assert (timed.begun, timed.over) == (200, 200)
+
+
 @pytest.mark.parametrize(("limit", "forced"), [(11, 0), (9, 5)])
 def test_equal_actions_of_the_game_before_do_not_count(limit, forced, monkeypatch):
     make = ddrl.evaluation.games.make_environment

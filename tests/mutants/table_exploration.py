@@ -56,6 +56,14 @@ MUTANTS = (
         "The deviation of continuous actions is taken for a variance.",
     ),
     Mutant(
+        "draw-refuses-seeds-of-evaluations",
+        "ddrl/ops/draws.py",
+        "np.uint64(int(seed) % 2**64)",
+        "np.uint64(seed)",
+        ("tests/ops/test_draws.py::test_seeds_above_64_bits_count_modulo_2_to_the_64",),
+        "A run with the largest seed ends at its first evaluation.",
+    ),
+    Mutant(
         "draw-streams-are-one",
         "ddrl/ops/draws.py",
         "environments.astype(np.uint64) + np.uint64(1)",

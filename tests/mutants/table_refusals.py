@@ -17,6 +17,14 @@ MUTANTS = (
         "Finite gradients whose sum is infinite end the run.",
     ),
     Mutant(
+        "gradient-of-unrolls-counts-their-steps-alone",
+        "ddrl/roles/worker.py",
+        'metrics.count("datapoints", lag.size)',
+        'metrics.count("datapoints", len(lag))',
+        ("tests/roles/test_worker.py::test_every_data_point_of_a_gradient_counts",),
+        "IMPALA reports a small part of its data-points.",
+    ),
+    Mutant(
         "last-update-may-be-refused-by-servers",
         "ddrl/exchange/parameter_server/coordinator.py",
         "waits = skip and self._flags & Flag.WITH_UPDATE",

@@ -140,6 +140,14 @@ MUTANTS = (
         "Scores of the next game count for the first.",
     ),
     Mutant(
+        "evaluation-leaves-out-the-game-after-an-endless-one",
+        "ddrl/evaluation/games.py",
+        "self._again(self.over[-1], begins)",
+        "self._again(self.over[-1], True) and begins",
+        ("tests/evaluation/test_games.py::test_the_others_play_all_games_where_one_environment_plays_an_endless_one",),
+        "A game counts as begun in an environment that begins none, and the evaluation never has all games.",
+    ),
+    Mutant(
         "evaluation-takes-the-worst-action",
         "ddrl/evaluation/actions.py",
         "choice = logits.argmax(axis=1)",

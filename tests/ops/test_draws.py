@@ -18,6 +18,14 @@ def test_a_draw_depends_on_seed_environment_and_counter_only():
     assert not (uniforms(8, ids, counters) == whole).any()
 
 
+def test_seeds_above_64_bits_count_modulo_2_to_the_64():
+    """An evaluation adds to the seed of its run, which may be the largest one."""
+    ids, counters = np.arange(50), np.arange(50) * 3
+    for seed in (0, 3, 2**64 - 1):
+        np.testing.assert_array_equal(uniforms(2**64 + seed, ids, counters), uniforms(seed, ids, counters))
+    assert not (uniforms(2**64 - 1, ids, counters) == uniforms(0, ids, counters)).any()
+
+
 def test_streams_do_not_repeat_each_other():
     ids, counters = (grid.ravel() for grid in np.meshgrid(np.arange(200), np.arange(200)))
     numbers = np.concatenate([uniforms(seed, ids, counters) for seed in (0, 1, 2)])

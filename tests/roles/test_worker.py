@@ -258,6 +258,21 @@ def test_a_gradient_whose_norm_overflows_is_not_finite(value, norm, finite):
     assert trainer._gradient(Snapshot(5, 7, None), batch).finite == finite
 
 
+@pytest.mark.parametrize("shape", [(20,), (5, 4)], ids=["transitions", "unrolls"])
+def test_every_data_point_of_a_gradient_counts(shape):
+    """Those of unrolls are T steps of B simulators."""
+    found = np.zeros(2, np.float32), {"gradient_norm": 0.0}, None
+    learner = types.SimpleNamespace(gradient=lambda *what: found, context=())
+    schedule = types.SimpleNamespace(contribution=lambda batch: None)
+    metrics = RankMetrics("worker", 0)
+    trainer = Trainer(schedule, learner, metrics, lambda: None, lambda version: 1.0)
+    batch = types.SimpleNamespace(behaviour_version=np.full(shape, 3, np.int64))
+    assert trainer._gradient(Snapshot(5, 7, None), batch).samples == 20
+    report = metrics.report()
+    assert report["counters"]["datapoints"] == 20 and report["counters"]["gradients"] == 1
+    assert tuple(report["means"]["lag"]) == (2.0 * 20, 20)
+
+
 def test_every_step_has_random_numbers_of_its_own():
     """Those of SAC's actions; the same ones again after a resume, which is at the same step."""
     keys = {}
