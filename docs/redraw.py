@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 
 from ddrl import rundir
 from ddrl.commands.study import study_of
+from ddrl.reporting.texts import number
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import TABLE, collect
 from ddrl.studies.data import unpack
 from ddrl.studies.figures import COLOURS
-from ddrl.studies.tables import number, table
+from ddrl.studies.tables import table
 
 HERE = Path(__file__).parent
 DATA, FIGURES = HERE / "results" / "data", HERE / "figures"

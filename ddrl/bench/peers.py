@@ -122,9 +122,14 @@ def peer_command(python: str, peer: str, program: str, *arguments: str) -> list[
     Raises:
         UsageError: there is no such Python.
     """
+    check_python(python, peer)
+    return [os.path.abspath(python), "-I", str(Path(__file__).with_name(program)), *arguments]
+
+
+def check_python(python: str, peer: str) -> None:
+    """Raises UsageError if there is no program at this path that can be run as a peer's Python."""
     if not os.access(python, os.X_OK) or os.path.isdir(python):
         raise UsageError(f"--peer-python {python}: no program there that can be run; {how_to_install(peer)}")
-    return [os.path.abspath(python), "-I", str(Path(__file__).with_name(program)), *arguments]
 
 
 def how_to_install(peer: str) -> str:

@@ -62,9 +62,7 @@ WAYS = (
     ("NAME --dir DIR --pack D", "Write the measurements in small files, for a repository or a paper."),
     ("NAME --from-data D --dir DIR", "Write report, table, and figure again, from these files alone."),
 )
-CLOSING = (
-    "`ddrl study NAME --help` explains the options. DIR/study.json keeps them, so that later calls need only --dir."
-)
+CLOSING = "`ddrl study NAME --help` explains the options. DIR keeps them, so that later calls need only --dir."
 
 
 ABOUT = "A study that has begun continues with the settings in its directory, which cannot be changed."
@@ -112,10 +110,15 @@ class Actions:
         return not (self.list or self.submit or self.collect or self.pack or self.from_data)
 
     @property
+    def starts(self) -> bool:
+        """Whether points are run here or submitted."""
+        return self.runs or (self.submit and not self.dry_run)
+
+    @property
     def alone(self) -> bool:
         """Whether this call runs or submits all points, which no other call may do meanwhile, since both would take the
         same ones. A call with --point, such as a task of an array, may run beside others."""
-        return (self.runs and not self.point) or (self.submit and not self.dry_run)
+        return self.starts and not self.point
 
 
 def main(argv: Sequence[str]) -> int:
@@ -134,10 +137,23 @@ def main(argv: Sequence[str]) -> int:
     actions, settings, begun = parse(study, argv[1:])
     line = shlex.join(["ddrl", "study", *argv])
     plan = planned(study, actions, settings, line) if begun is None else begun
+    needs = needs_of(plan, actions, settings, begun is None) if actions.starts else {}
     with plans.held(plan.directory) if actions.alone else contextlib.nullcontext():
         if begun is None and not (actions.list or actions.dry_run):
             plan = begin(plan)
-        return act(study, plan, actions, line)
+        plans.keep_local(plan.directory, needs)
+        return act(study, plan, settings, actions, line)
+
+
+def needs_of(plan: plans.Plan, actions: Actions, settings: StudySettings, new: bool) -> dict[str, str]:
+    """The settings of the machine that the points of a new study need, or those that this call runs or submits.
+
+    Raises:
+        UsageError: this machine lacks what a point needs, or --point names no point.
+    """
+    chosen = [plan.find(actions.point)] if actions.point else plan.points
+    left = [point for point in chosen if plan.state(point).status != "finished"]
+    return settings.needs(plan.points, plan.points if new else left)
 
 
 def planned(study: Study, actions: Actions, settings: StudySettings, line: str) -> plans.Plan:
@@ -244,8 +260,10 @@ def study_of(name: str) -> Study:
 def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, plans.Plan | None]:
     """What to do, the settings, and the plan if the study was begun before, which then gives the defaults.
 
+    Packed data become a study that was begun before, once the options are known to be right.
+
     Raises:
-        UsageError: settings or plugins are refused, or are not those of the plan.
+        UsageError: settings or plugins are refused, or are not those of the plan; or the packed data are refused.
     """
     prog = f"ddrl study {study.name}"
     plugins, argv = early_options.take_plugins(argv, prog)
@@ -255,19 +273,21 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     peek.add_argument("--from-data", nargs="?", default="")
     first, _ = peek.parse_known_args(list(argv))
     directory = directory_of(study, first.dir or "", first.quick)
-    if first.from_data:
-        unpack(Path(first.from_data), directory)
-    plan = plans.load(directory, study.name)
+    place, option = (Path(first.from_data), "--from-data") if first.from_data else (directory, "--dir")
+    plan = plans.load(place, study.name, option)
     defaults = study.quick if first.quick else study.defaults
     if plan is not None:
-        defaults = from_json(type(study.defaults), plan.settings)
+        local = plans.local_settings(directory, study.defaults.of_machine)
+        defaults = from_json(type(study.defaults), {**plan.settings, **local})
     kind = dataclasses.make_dataclass(
         "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": ABOUT}
     )
     arguments = command_line.read(kind, argv, prog, kind(defaults, Actions()), (tyro.conf.OmitArgPrefixes,))
     if plan is not None:
         plans.check_same(plan._replace(settings=to_json(defaults)), to_json(arguments.settings))
-        plan = with_moved(plan, plugins)
+        plan = with_moved(plan, plugins)._replace(directory=directory)
+    if first.from_data:
+        unpack(Path(first.from_data), directory)
     return dataclasses.replace(arguments.actions, plugin=tuple(plugins)), arguments.settings, plan
 
 
@@ -281,12 +301,13 @@ def directory_of(study: Study, named: str, quick: bool) -> Path:
     return Path(named or f"studies/{study.name}{'-quick' if quick else ''}")
 
 
-def act(study: Study, plan: plans.Plan, actions: Actions, command: str) -> int:
+def act(study: Study, plan: plans.Plan, settings: StudySettings, actions: Actions, command: str) -> int:
     """Does what was asked for with a study that has begun; returns the exit status.
 
     Args:
         study: the declaration of the study.
         plan: the plan of the study.
+        settings: those of the machine are used; the plan has the others.
         actions: what to do.
         command: the command as it was typed.
     """
@@ -307,9 +328,9 @@ def act(study: Study, plan: plans.Plan, actions: Actions, command: str) -> int:
         pack(plan, Path(actions.pack))
         return 0
     if actions.point:
-        return run_points(plan, study.run, [plan.find(actions.point)])
+        return run_points(plan, study.runner(settings), [plan.find(actions.point)])
     reports = actions.collect or bool(actions.from_data)
-    status = 0 if reports else run_points(plan, study.run)
+    status = 0 if reports else run_points(plan, study.runner(settings))
     if reports or any(plan.state(point).status == "finished" for point in plan.points):
         collect(plan, study)
     return status

@@ -20,6 +20,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def number(value: float) -> str:
+    """A number with three digits or more, thousands with commas: 1,234 or 12.3 or 0.0123."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
 def present(record: Mapping[str, Any], *items: tuple[str, str]) -> list[str]:
     """Those of these numbers that a record has, as texts.
 

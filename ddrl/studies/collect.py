@@ -38,13 +38,14 @@ def collect(plan: Plan, study: Study) -> None:
     """
     states = [(point, plan.state(point)) for point in plan.points]
     outcomes = [outcome_of(point, plan.path(point)) for point, state in states if state.status == "finished"]
+    failed = [point for point, state in states if state.status == "failed"]
     missing = _missing(states)
     if not outcomes:
         raise UsageError(f"{plan.directory}: no point has finished ({'; '.join(missing)})")
     settings = from_json(type(study.defaults), plan.settings)
-    report, runs = study.report(settings, outcomes), runs_table(settings, outcomes)
-    report = dataclasses.replace(report, finding=_with_failures(report.finding, states))
-    careful = [*comparable.warnings(outcomes), *missing]
+    report, runs = study.report(settings, outcomes, failed), runs_table(settings, outcomes)
+    report = dataclasses.replace(report, finding=_with_failures(report.finding, len(failed)))
+    careful = [*comparable.warnings(outcomes), *(f"careful: {line}" for line in report.careful), *missing]
     notes = [*report.notes, _measured_on(plan, outcomes)]
     found = [f"{report.finding}\n"] if report.finding else []
     tables = [part.markdown() for part in report.tables]
@@ -86,7 +87,7 @@ def _page(
         figures=[{"pictures": figures.pictures(report.panels), "caption": sentence(report.caption)}],
         tables=report.tables,
         protocol=provenance.protocols(outcomes) | {flag(n): value_text(value) for n, value in plan.settings.items()},
-        hardware=provenance.hardware(machines),
+        hardware=provenance.hardware(machines) | provenance.resumed(outcomes),
         versions=provenance.versions(machines),
         notes=notes,
         files=files,
@@ -127,9 +128,8 @@ def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
     })  # fmt: skip
 
 
-def _with_failures(finding: str, states: Sequence[tuple[Point, State]]) -> str:
+def _with_failures(finding: str, failed: int) -> str:
     """The finding with the number of failed runs, which it does not cover: a run that diverges fails."""
-    failed = sum(state.status == "failed" for _, state in states)
     counts = f"{counted(failed, 'run')} that failed {'does' if failed == 1 else 'do'} not count here."
     return f"{finding} {counts}".strip() if failed else finding
 

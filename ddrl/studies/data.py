@@ -19,17 +19,19 @@ from typing import Any
 from ddrl import rundir, sealed
 from ddrl.errors import UsageError
 from ddrl.files import read_regular
-from ddrl.reporting.metrics import first_online, is_resumed, read_metrics, without_undone
+from ddrl.reporting.metrics import first_online, is_resumed
 from ddrl.studies.engine import MACHINE
+from ddrl.studies.measures import WARM_UP_SECONDS, ends_of_rates, warm_up
 from ddrl.studies.plan import PLAN, Plan
-from ddrl.studies.points import POINTS, is_name
+from ddrl.studies.points import POINTS, Outcome, is_name, outcome_of
 from ddrl.studies.provenance import UNKNOWN_TIME
 
 RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
 DIGITS = 7  # significant digits of a number, as many as a float32 has
 KEPT, KEPT_OF_EACH = 4000, 100
 """Most train records that are kept: KEPT of all runs together, which makes some 400 kB, but KEPT_OF_EACH of each run if
-there are many runs. They are evenly spaced; the first and the last of a run and all evaluations are always kept."""
+there are many runs. They are evenly spaced; the first and the last of a run, those at the ends of its rates, and all
+evaluations are always kept."""
 OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
 FILES = (rundir.RESULT, MACHINE, rundir.CONFIG)
 TEXTS = ("parameter_hashes.txt",)
@@ -43,17 +45,20 @@ def pack(plan: Plan, path: Path) -> None:
     Raises:
         UsageError: no point has finished, or the path exists already or cannot be written.
     """
-    statuses = {plan.path(point): plan.state(point).status for point in plan.points}
-    if "finished" not in statuses.values():
+    statuses = [plan.state(point).status for point in plan.points]
+    if "finished" not in statuses:
         raise UsageError(f"--pack {path}: no point of {plan.directory} has finished")
-    ended = [run for run, status in statuses.items() if status in ("finished", "failed")]
-    ends = {run.name: _end(run) for run in ended}
+    ended = [point for point, status in zip(plan.points, statuses) if status in ("finished", "failed")]
+    ends = {point.name: _end(plan.path(point)) for point in ended}
     try:
         path.mkdir(parents=True)
         shutil.copyfile(plan.directory / PLAN, path / PLAN)
         each = max(KEPT // len(ended), KEPT_OF_EACH)
-        target = plan.settings.get("target_score")
-        rows = [{"point": run.name, **record} for run in ended for record in thinned(_measured(run), each, target)]
+        rows = [
+            {"point": point.name, **record}
+            for point in ended
+            for record in _packed(outcome_of(point, plan.path(point)), each, plan.settings)
+        ]
         for name, text in ((ENDS, json.dumps(ends)), (RECORDS, _csv(rows))):
             # Without a time in its header the file is the same whenever the same is packed.
             (path / name).write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -96,29 +101,50 @@ def unpack(path: Path, directory: Path) -> None:
         raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that does not exist yet") from error
 
 
-def thinned(records: Sequence[Mapping[str, Any]], kept: int, target: float | None = None) -> list[Mapping[str, Any]]:
-    """The records that are packed, with at most `kept` train records of each learner, and the one with which an online
-    score first reached the target.
+def _packed(run: Outcome, kept: int, settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of a run that are packed; see `thinned`.
+
+    Args:
+        settings: of the study, which may have a target score and a warm-up.
+    """
+    waited = warm_up(run, settings.get("warm_up_seconds", WARM_UP_SECONDS))
+    return thinned(run.records, kept, settings.get("target_score"), waited)
+
+
+def thinned(
+    records: Sequence[Mapping[str, Any]], kept: int, target: float | None = None, warm_up_seconds: float = 0.0
+) -> list[Mapping[str, Any]]:
+    """The records that are packed, with at most `kept` train records of each learner, unless those that are always kept
+    are more: the first and the last, those at the ends of its rates, and the one with which an online score first
+    reached the target. Thinned again, they stay the same.
 
     Events are left out except `resumed`, at which rates begin anew, and so is what single processes used.
+
+    Args:
+        warm_up_seconds: at each start of the run, which rates leave out.
     """
     series: dict[Any, list[int]] = {}  # by learner: there is one, or there are two that share a replay
     for i, record in enumerate(records):
         if record["kind"] == "train":
             series.setdefault(record.get("learner"), []).append(i)
-    left = {i for train in series.values() for i in _even(train, kept)}
-    left |= {i for i, record in enumerate(records) if record["kind"] == "evaluation" or is_resumed(record)}
-    if target is not None:
-        reached = first_online(records, target)
-        left |= {i for i, record in enumerate(records) if record is reached}
+    ends: list[Mapping[str, Any] | None] = [] if target is None else [first_online(records, target)]
+    for learner in series:
+        ends += ends_of_rates([each for each in records if each.get("learner", learner) == learner], warm_up_seconds)
+    wanted = {id(record) for record in ends}
+    left = {i for i, record in enumerate(records) if record["kind"] == "evaluation" or is_resumed(record)}
+    left |= {i for i, record in enumerate(records) if id(record) in wanted}
+    left |= {i for train in series.values() for i in (train[0], train[-1])}
+    for train in series.values():
+        others = [i for i in train if i not in left]
+        left |= set(_even(others, kept - len(train) + len(others)))
     those = [record for i, record in enumerate(records) if i in left]
     return [{name: value for name, value in record.items() if name not in OF_PROCESSES} for record in those]
 
 
 def _even(train: Sequence[int], kept: int) -> list[int]:
-    """At most `kept` of these numbers, evenly spaced, with the first and the last."""
-    last = len(train) - 1
-    return [train[round(i * last / (kept - 1))] for i in range(kept)] if last >= kept else list(train)
+    """At most `kept` of these numbers, evenly spaced; none if `kept` is negative."""
+    count = max(0, min(kept, len(train)))
+    return [train[(2 * i + 1) * len(train) // (2 * count)] for i in range(count)]
 
 
 def _check_ends(ends: Any) -> None:
@@ -147,10 +173,6 @@ def _check_ends(ends: Any) -> None:
 
 def _decompressed(path: Path) -> str:
     return gzip.decompress(read_regular(path)).decode()
-
-
-def _measured(run: Path) -> list[dict[str, Any]]:
-    return without_undone(read_metrics(run))
 
 
 def _end(run: Path) -> dict[str, Any]:

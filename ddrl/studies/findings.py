@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ddrl.reporting.texts import number
 from ddrl.studies.points import AnyGroup, Group, parted
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, difference, told_apart
-from ddrl.studies.tables import number, text
+from ddrl.studies.tables import text
 
 FEW = 3
 """Fewest runs of each of two groups for which it means something that all runs of one are above all of the other: with

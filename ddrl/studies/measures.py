@@ -113,6 +113,17 @@ def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> floa
     return float(np.average([b[name] for _, b in intervals], weights=seconds))
 
 
+def ends_of_rates(records: Records, warm_up_seconds: float) -> list[Mapping[str, Any]]:
+    """The `train` records without which the rate of agent steps would be another: at each start of a run, the first one
+    after the warm-up and the last two, of which only the former counts; see `rate_per_second`."""
+    ends: list[Mapping[str, Any]] = []
+    for began, trained in _starts(records):
+        told = [record for record in trained if "agent_steps" in record]
+        later = [record for record in told if record["wall_seconds"] - began >= warm_up_seconds]
+        ends += [*later[:1], *told[-2:]]
+    return ends
+
+
 def _starts(records: Records) -> Iterator[tuple[float, Records]]:
     """Yields for each start of a run the wall seconds at which it began, and its `train` records while it trained."""
     resumed = [i for i, record in enumerate(records) if is_resumed(record)]

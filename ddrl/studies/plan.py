@@ -1,9 +1,12 @@
-"""The plan of a study: its settings and points in DIR/study.json, written once and read by all that run or collect."""
+"""The plan of a study: its settings and points in DIR/study.json, written once and read by all that run or collect.
+
+DIR/local.json has the settings of the machine, which are no part of the study: they may change, and are not packed.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +15,7 @@ from ddrl.checks import did_you_mean, flag
 from ddrl.errors import UsageError, read_as
 from ddrl.studies.points import POINTS, Point, State, is_name, state_of
 
-PLAN = "study.json"
+PLAN, LOCAL = "study.json", "local.json"
 FORMAT = 1
 
 
@@ -53,8 +56,12 @@ class Plan(NamedTuple):
         raise UsageError(f"--point {name}: {self.directory} has none of that name{meant}")
 
 
-def load(directory: Path, study: str) -> Plan | None:
+def load(directory: Path, study: str, option: str = "--dir") -> Plan | None:
     """The plan in a directory, or None if no study was begun there.
+
+    Args:
+        study: name of the study that it must be of.
+        option: the option that names the directory, for messages.
 
     Raises:
         UsageError: the plan is damaged, is that of another study or version of ddrl, or names a point that would lie
@@ -65,10 +72,11 @@ def load(directory: Path, study: str) -> Plan | None:
         return None
     data = rundir.read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(f"{path} is damaged, was edited, or comes from another version of ddrl: choose another --dir")
-    with read_as(str(path), "choose another --dir"):
+        why = "is damaged, was edited, or comes from another version of ddrl"
+        raise UsageError(f"{path} {why}: choose another {option}")
+    with read_as(str(path), f"choose another {option}"):
         if data["study"] != study:
-            raise UsageError(f"--dir {directory}: it holds `ddrl study {data['study']}`; choose another --dir")
+            raise UsageError(f"{option} {directory}: it holds `ddrl study {data['study']}`; choose another {option}")
         points = tuple(_point(entry, str(path)) for entry in data["points"])
         return Plan(directory, study, dict(data["settings"]), points, str(data.get("command", "")))
 
@@ -92,6 +100,28 @@ def write(plan: Plan) -> None:
         rundir.write_json(plan.directory / PLAN, content)
     except OSError as error:
         raise _refused(plan.directory, error) from error
+
+
+def local_settings(directory: Path, names: Collection[str]) -> dict[str, str]:
+    """Those settings of the machine with these names that an earlier call kept in a study's directory."""
+    kept = rundir.read_json(directory / LOCAL)
+    found = kept if isinstance(kept, dict) else {}
+    return {name: value for name, value in found.items() if name in names and isinstance(value, str)}
+
+
+def keep_local(directory: Path, settings: Mapping[str, str]) -> None:
+    """Keeps the settings of the machine in a study's directory for later calls; empty ones are left out.
+
+    Raises:
+        UsageError: the directory cannot be written.
+    """
+    given = {name: value for name, value in settings.items() if value}
+    if given == local_settings(directory, given):
+        return
+    try:
+        rundir.write_json(directory / LOCAL, given)
+    except OSError as error:
+        raise _refused(directory, error) from error
 
 
 @contextlib.contextmanager

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
+from ddrl.bench.peer_learner import ZOO
 from ddrl.config import TrainConfig
+from ddrl.reporting.metrics import is_resumed
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.points import Outcome
 
@@ -29,6 +31,15 @@ def machine_of(path: Path) -> dict[str, Any]:
 def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Name of a property of the machines -> its different values."""
     return {name: _each(machine.get(key) for machine in machines) for key, name in HARDWARE.items()}
+
+
+def resumed(outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """The row of a table of machines that names the points that were stopped and resumed; empty if there are none.
+
+    machine.json describes only the last start of a point.
+    """
+    names = [outcome.point.name for outcome in outcomes if any(map(is_resumed, outcome.records))]
+    return {"stopped and resumed": f"{', '.join(names)}: only their last start is described"} if names else {}
 
 
 def versions_of(machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,21 +67,41 @@ def versions(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Game -> the rules of its evaluation games, as stamped into the results; without such games, the rules' name."""
+    """Game -> the rules of its evaluation games, as stamped into the results; without such games, the rules' name.
+
+    The rules by which a rival of a race plays the same game are a row of their own.
+    """
     by_game: dict[str, dict[str, None]] = {}
     for outcome in (outcome for outcome in outcomes if outcome.records):  # the others trained nothing
-        config = outcome.point.config
-        rules = [rules_text(stamp) for stamp in stamps(outcome)] or [f"{_planned(config)}; no evaluation games"]
-        by_game.setdefault(f"game {config.environment.game}", {}).update(dict.fromkeys(rules))
+        game = f"game {outcome.point.config.environment.game}"
+        if "rival" in outcome.point.labels:
+            game, rules = f"{game}, Stable-Baselines3", [_rules_of_rival(outcome)]
+        else:
+            planned = f"{_planned(outcome.point.config)}; no evaluation games"
+            rules = [rules_text(stamp) for stamp in stamps(outcome)] or [planned]
+        by_game.setdefault(game, {}).update(dict.fromkeys(rules))
     return {game: " | ".join(rules) for game, rules in by_game.items()}
+
+
+def _rules_of_rival(outcome: Outcome) -> str:
+    """How Stable-Baselines3 plays evaluation games, in words; see `Games.scores` in ddrl.bench.peer_learner."""
+    if not _is_atari(outcome.point.config):
+        return "the game's own rules, greedy actions, raw scores of whole games"
+    settings = ZOO.get(outcome.point.labels.get("algorithm", ""), {}).get("atari", {})
+    epsilon = settings.get("exploration_final_eps")
+    actions = "drawn from the policy" if epsilon is None else f"greedy, or random with probability {epsilon:g} (DQN)"
+    return f"NoFrameskip-v4 in the wrappers of its zoo, actions {actions}, raw scores of whole games"
 
 
 def _planned(config: TrainConfig) -> str:
     """The name of a game's rules by the settings; only Atari games have a protocol."""
+    return f"{config.environment.protocol}, by the settings" if _is_atari(config) else "the game's own rules"
+
+
+def _is_atari(config: TrainConfig) -> bool:
     from ddrl.envs.game_names import atari_rom
 
-    environment = config.environment
-    return f"{environment.protocol}, by the settings" if atari_rom(environment.game) else "the game's own rules"
+    return atari_rom(config.environment.game) is not None
 
 
 def stamps(outcome: Outcome) -> list[Mapping[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,18 @@ import numpy as np
 
 from ddrl import checks
 from ddrl.bench.peer_learner import ZOO, settings_of
+from ddrl.bench.peers import check_python, how_to_install
 from ddrl.config import TrainConfig
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted
+from ddrl.reporting.texts import counted, number
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import FEW, extremes, reached, sentences
-from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate
+from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, values
 from ddrl.studies.points import Group, Outcome, Point, grouped, parted
-from ddrl.studies.rival import run_rival
+from ddrl.studies.rival import PEER, run_rival
 from ddrl.studies.settings import TargetSettings, base_config, target_of
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.study import Labels, Report, Study
@@ -32,6 +35,7 @@ from ddrl.types import Machine
 OURS, THEIRS = "ddrl", "SB3"
 LINE_SECONDS = 5.0
 MOST_SYSTEMS = 6  # in a panel, each of whose seeds may have a curve of its own
+UNEVEN = 1.15  # ratio of the highest to the lowest rate of a system's runs from which the report names them
 AXES = {SECONDS: "time", STEPS: "agent steps"}
 LAST = (final(EVALUATION), "last evaluation score")
 NOTES = (
@@ -52,7 +56,8 @@ class RaceSettings(TargetSettings):
     peers: tuple[str, ...] = ("a2c", "ppo", "dqn")
     """Algorithms of Stable-Baselines3: a2c, ppo, dqn."""
     peer_python: str = ""
-    """Python of a virtual environment that has Stable-Baselines3; without it only ours run."""
+    """Python of a virtual environment that has Stable-Baselines3; without it only ours run. It belongs to the machine,
+    so a study that has begun goes on with the one that was last given for its directory, or with another."""
     eval_every_minutes: float = 10.0
     """Training between two evaluations of the peer, which is evaluated at once when its training games reach the
     target."""
@@ -75,6 +80,28 @@ class RaceSettings(TargetSettings):
                 except KeyError:
                     raise UsageError(f"--peers {name}: the zoo's settings for {game} are not known here") from None
 
+    @property
+    def of_machine(self) -> dict[str, str]:
+        """Where the peer's Python is. A link is not resolved: Python finds its virtual environment by the link's
+        path."""
+        return {"peer_python": self.peer_python and os.path.abspath(self.peer_python)}
+
+    def needs(self, points: Sequence[Point], to_run: Sequence[Point]) -> dict[str, str]:
+        """The peer's Python if one of `to_run` needs it, after a check that it is there; see `StudySettings.needs`."""
+        if self.peer_python and not any(map(_is_peers, points)):
+            raise UsageError(
+                f"--peer-python {self.peer_python}: the study was begun without it, so none of its points needs it; "
+                "leave the option out, or choose another --dir"
+            )
+        theirs = sum(map(_is_peers, to_run))
+        if not theirs:
+            return {}
+        if not self.peer_python:
+            left = f"{counted(theirs, 'point')} of {PEER} left to run"
+            raise UsageError(f"--peer-python is missing, with {left}; {how_to_install(PEER)}")
+        check_python(self.peer_python, PEER)
+        return self.of_machine
+
     def axes(self, machine: Machine) -> Iterator[Labels]:
         """Yields the points seed by seed, so that a study that is stopped after a seed has runs of all systems."""
         systems = [(OURS, name) for name in self.ours]
@@ -88,7 +115,7 @@ class RaceSettings(TargetSettings):
     @property
     def _rival(self) -> dict[str, Any]:
         """What the runs of Stable-Baselines3 need and settings of ddrl do not hold."""
-        names = ("peer_python", "eval_every_minutes", "peer_replay", "target_score", "stop_at_target")
+        names = ("eval_every_minutes", "peer_replay", "target_score", "stop_at_target")
         return {name: getattr(self, name) for name in names}
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
@@ -99,8 +126,12 @@ class RaceSettings(TargetSettings):
         config = base_config(self, algorithm, labels["game"], machine)
         return config.changed(run=self.run, evaluation=evaluation)
 
-    def report(self, outcomes: Sequence[Outcome]) -> Report:
-        """A table and panels for each game; the verdict compares the median times of each library's fastest system."""
+    def report(self, outcomes: Sequence[Outcome], failed: Sequence[Point] = ()) -> Report:
+        """A table and panels for each game; the verdict compares the median times of each library's fastest system.
+
+        Args:
+            failed: points whose runs failed.
+        """
         groups = grouped(outcomes, "game", "library", "algorithm")
         columns: Columns = {
             "system": name_of, "runs": count, **self.timed,
@@ -113,7 +144,7 @@ class RaceSettings(TargetSettings):
             game = those[0]["game"]
             tables.append(table(f"{game}, {self.eval_games} games an evaluation", those, columns))
             panels += self._panels(those, game)
-            notes += self._verdict(those, game)
+            notes += self._verdict(those, game, failed)
         systems = [(name_of(group), group) for group in grouped(outcomes, "library", "algorithm")]
         whole = [] if self._ends_at_target else systems
         of_all, profiles = across_games.together(whole, lambda run: last_score(run, EVALUATION))
@@ -126,6 +157,7 @@ class RaceSettings(TargetSettings):
             tables=[*tables, *of_all],
             panels=[*panels, *profiles],
             notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
+            careful=_uneven(groups),
         )
 
     def _panels(self, groups: Sequence[Group], game: str) -> Iterator[Panel]:
@@ -153,11 +185,9 @@ class RaceSettings(TargetSettings):
         if not self._ends_at_target:
             return extremes(groups, *LAST)
         assert self.target_score is not None
-        several = len({group["game"] for group in groups}) > 1
-        named = [f"{name_of(group)}{' on ' + group['game'] if several else ''}" for group in groups]
-        return sentences([reached([*zip(named, map(self.times, groups))], self.target_score)])
+        return sentences([reached([*zip(_names(groups), map(self.times, groups))], self.target_score)])
 
-    def _verdict(self, groups: Sequence[Group], game: str) -> list[str]:
+    def _verdict(self, groups: Sequence[Group], game: str, failed: Sequence[Point]) -> list[str]:
         """A clause that compares the systems with the lowest median time to the target, one of each library.
 
         Empty without a target or a rival, or if no system's median run reaches the target.
@@ -174,7 +204,7 @@ class RaceSettings(TargetSettings):
             return []
         begun = f"{game}: {name_of(winner)} reaches {self.target_score:g} after {first.median / 60:.1f} min"
         others = timed[loser["library"]] if last.median is None else [(last, loser)]
-        end = _caution(first, [times for times, _ in others]) + self._not_run(groups)
+        end = _caution(first, [times for times, _ in others]) + self._missing(groups, game, failed)
         if last.median is not None:
             longer = f"{last.median / first.median:.1f} times as long"
             return [f"{begun} and {name_of(loser)} after {last.median / 60:.1f} min (medians): {longer}{end}"]
@@ -183,12 +213,18 @@ class RaceSettings(TargetSettings):
         longer = f", {given / first.median:.1f} times as long" if given > first.median else ""
         return [f"{begun} (median), and not {named} within {given / 60:.1f} min{longer}{end}"]
 
-    def _not_run(self, groups: Sequence[Group]) -> str:
-        """The end of a clause that names the systems without a finished run; empty if there are none."""
+    def _missing(self, groups: Sequence[Group], game: str, failed: Sequence[Point]) -> str:
+        """The end of a clause that names the systems without a finished run, and how many of their runs failed; empty
+        if there are none."""
         there = {name_of(group) for group in groups}
         planned = [f"{OURS} {name}" for name in self.ours] + [f"{THEIRS} {name}" for name in self.peers]
+        failures = Counter(name_of(point.labels) for point in failed if point.labels["game"] == game)
         missing = [name for name in planned if name not in there]
-        return f"; {', '.join(missing)} not run yet" if missing else ""
+        waiting = [name for name in missing if not failures[name]]
+        told = [f"{', '.join(waiting)} not run yet"] if waiting else []
+        runs = counted(self.repeats, "run")
+        told += [f"{failures[name]} of {runs} of {name} failed" for name in missing if failures[name]]
+        return "".join(f"; {clause}" for clause in told)
 
 
 def peer_game(game: str) -> tuple[str, bool]:
@@ -197,9 +233,28 @@ def peer_game(game: str) -> tuple[str, bool]:
     return (game, False) if rom is None else ("".join(part.capitalize() for part in rom.split("_")), True)
 
 
-def name_of(group: Group) -> str:
-    """The name of a group's system, such as ddrl ba3c."""
-    return f"{group['library']} {group['algorithm']}"
+def name_of(labels: Group | Labels) -> str:
+    """The name of the system of a group, or of a point with these labels, such as ddrl ba3c."""
+    return f"{labels['library']} {labels['algorithm']}"
+
+
+def _names(groups: Sequence[Group]) -> list[str]:
+    """The name of each group's system, with its game if there are several."""
+    several = len({group["game"] for group in groups}) > 1
+    return [f"{name_of(group)}{' on ' + group['game'] if several else ''}" for group in groups]
+
+
+def _uneven(groups: Sequence[Group]) -> list[str]:
+    """A line that names the systems whose runs differ in their rates, and the rates of these runs; empty if none
+    differ by as much as UNEVEN."""
+    rates = [[value for value in values(rate(), group.runs) if value is not None] for group in groups]
+    named = [
+        f"{name} ({'; '.join(map(number, of_runs))})"
+        for name, of_runs in zip(_names(groups), rates)
+        if of_runs and max(of_runs) > UNEVEN * min(of_runs)
+    ]
+    what = f"agent steps/s differ by more than {UNEVEN - 1:.0%} between the runs of one system"
+    return [f"{what}, as on a machine that is not quiet: {', '.join(named)}"] if named else []
 
 
 def _median(times: TimeToScore) -> float:
@@ -220,8 +275,12 @@ def _caution(first: TimeToScore, others: Sequence[TimeToScore]) -> str:
     return "; some runs of the slower one had less time than some of the other took" if slowest >= given else ""
 
 
-def run_point(point: Point, path: Path) -> None:
-    """Runs a point with ddrl or with Stable-Baselines3."""
+def _is_peers(point: Point) -> bool:
+    return bool(point.labels["library"] == THEIRS)
+
+
+def run_point(point: Point, path: Path, peer_python: str) -> None:
+    """Runs a point with ddrl, or with Stable-Baselines3, whose Python is `peer_python`."""
     if point.labels["library"] == OURS:
         train_point(point, path)
         return
@@ -237,7 +296,7 @@ def run_point(point: Point, path: Path) -> None:
         options["target"] = target
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     flags = ["--atari"] * atari + ["--go-on"] * (not rival.get("stop_at_target", True))
-    run_rival(rival["peer_python"], [*words, *flags], path)
+    run_rival(peer_python, [*words, *flags], path)
 
 
 RACE = Study(
@@ -258,4 +317,5 @@ RACE = Study(
     point_name="{game}-{library}-{algorithm}-seed{seed}",
     cores=lambda settings, labels: settings.cores,
     run=run_point,
+    names_failed=True,
 )

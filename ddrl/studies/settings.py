@@ -7,14 +7,14 @@ import dataclasses
 import functools
 import shlex
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, steps_to, times_to
-from ddrl.studies.points import Group
+from ddrl.studies.points import Group, Point
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.tables import Columns
 from ddrl.types import Machine
@@ -59,6 +59,26 @@ class StudySettings:
     def seeds(self) -> range:
         """The seeds of the repeats."""
         return range(self.seed, self.seed + self.repeats)
+
+    @property
+    def of_machine(self) -> dict[str, str]:
+        """Name -> value of the settings that belong to this machine and not to the study, such as where a program is.
+
+        study.json does not hold them, and each call may give them anew; paths are absolute.
+        """
+        return {}
+
+    def needs(self, points: Sequence[Point], to_run: Sequence[Point]) -> dict[str, str]:
+        """Those settings `of_machine` that points need, after a check that this machine has what they name.
+
+        Args:
+            points: all points of the study.
+            to_run: those that are about to run.
+
+        Raises:
+            UsageError: it lacks that, a setting is missing, or one is given that no point of the study needs.
+        """
+        return {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,13 +261,17 @@ def one_of(settings: Any, name: str, choices: Mapping[str, Any] | tuple[str, ...
 
 
 def to_json(settings: StudySettings) -> dict[str, Any]:
-    """The settings by name in JSON types, with lists for tuples."""
-    values = dataclasses.asdict(settings)
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    """The settings of the study by name in JSON types, with lists for tuples and without those of the machine."""
+    values, of_machine = dataclasses.asdict(settings), settings.of_machine
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if name not in of_machine
+    }
 
 
 def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """The inverse of `to_json`; a setting that is missing has its default.
+    """The inverse of `to_json`; a setting that is missing has its default, and settings of the machine may be there.
 
     Raises:
         UsageError: a setting that this version does not know.

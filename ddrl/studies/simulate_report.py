@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ddrl.reporting.texts import number
 from ddrl.simulation import hts
 from ddrl.simulation.calibration import UNMEASURED, Calibration
 from ddrl.simulation.predict import COMPUTE, EFFICIENT, simulate
@@ -16,7 +17,7 @@ from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.measures import Measure, mean
 from ddrl.studies.points import Group, Outcome, grouped, having
 from ddrl.studies.study import Report
-from ddrl.studies.tables import Table, number, table
+from ddrl.studies.tables import Table, table
 
 NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "asynchronous": "asynchronous"}
 WAYS = {"all": "steps that wait for all", "quorum": "a quorum", "deadline": "a deadline"}

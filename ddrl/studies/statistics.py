@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ddrl.reporting.texts import number
+
 BOOTSTRAP_SAMPLES = 10_000
 CONFIDENCE = 0.95
 """Confidence level of intervals, before they are expanded for few values."""
@@ -92,17 +94,17 @@ class TimeToScore(NamedTuple):
         return (sum(self.reached) + self.missed * self.limit) / self.count
 
     def text(self) -> str:
-        """A cell of a table, such as '12.3 min [11, 13.5]', '11; 13.5 min' if there are few repeats, or '2 of 3 in 8.1
-        min, 1 not reached in 20 min'."""
-        limit = f"not reached in {self.limit / 60:.3g} min"
+        """A cell of a table, such as '12.3 min [11.0, 13.5]', '11.0; 13.5 min' if there are few repeats, or '2 of 3 in
+        8.1 min, 1 not reached in 20.0 min'."""
+        limit = f"not reached in {number(self.limit / 60)} min"
         if not self.reached:
             return limit
         if (mean := self.mean()) is None:
             known = sum(self.reached) / len(self.reached)
-            return f"{len(self.reached)} of {self.count} in {known / 60:.3g} min, {self.missed} {limit}"
+            return f"{len(self.reached)} of {self.count} in {number(known / 60)} min, {self.missed} {limit}"
         if mean.bounds:
-            return "{:.3g} min [{:.3g}, {:.3g}]".format(*(seconds / 60 for seconds in (mean.mean, *mean.bounds)))
-        return "; ".join(f"{seconds / 60:.3g}" for seconds in self.reached) + " min"
+            return "{} min [{}, {}]".format(*(number(seconds / 60) for seconds in (mean.mean, *mean.bounds)))
+        return "; ".join(number(seconds / 60) for seconds in self.reached) + " min"
 
 
 def bootstrap(values: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ class Report:
         columns: number of panels in a row of the figure.
         notes: lines below the tables.
         finding: what was found, in one sentence.
+        careful: what makes the points hard to compare, a line each, which stand above the figure.
     """
 
     heading: str
@@ -40,6 +42,7 @@ class Report:
     columns: int = 2
     notes: Sequence[str] = ()
     finding: str = ""
+    careful: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +59,9 @@ class Study:
             function (settings, labels) -> name.
         quick_changes: what --quick changes in the defaults, beside QUICK.
         cores: (settings, labels) -> the number of cores that a point may use, 0 for all (None: all for every point).
-        run: (point, its directory) -> None; runs the point and leaves a result.json. Raises UsageError, RuntimeError
-            or OSError.
+        run: (point, its directory, and by their names the settings `of_machine`) -> None; runs the point and leaves a
+            result.json. Raises UsageError, RuntimeError or OSError.
+        names_failed: the report also names points that failed: report(finished points, failed points) -> Report.
     """
 
     name: str
@@ -66,7 +70,8 @@ class Study:
     point_name: str | Callable[[Any, Labels], str]
     quick_changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     cores: Callable[[Any, Labels], int] | None = None
-    run: Callable[[Point, Path], None] = train_point
+    run: Callable[..., None] = train_point
+    names_failed: bool = False
 
     @property
     def quick(self) -> Any:
@@ -74,10 +79,14 @@ class Study:
         small: dict[str, Any] = QUICK if isinstance(self.defaults, TrainingSettings) else {}
         return dataclasses.replace(self.defaults, quick=True, **small | dict(self.quick_changes))
 
-    def report(self, settings: Any, outcomes: Sequence[Outcome]) -> Report:
-        """The report on finished points, of which there must be at least one."""
-        report: Report = settings.report(outcomes)
+    def report(self, settings: Any, outcomes: Sequence[Outcome], failed: Sequence[Point] = ()) -> Report:
+        """The report on finished points, of which there must be at least one, and on those that failed."""
+        report: Report = settings.report(outcomes, failed) if self.names_failed else settings.report(outcomes)
         return report
+
+    def runner(self, settings: StudySettings) -> Callable[[Point, Path], None]:
+        """The function (point, its directory) that runs a point on this machine."""
+        return functools.partial(self.run, **settings.of_machine)
 
     def points(self, settings: Any, machine: Machine) -> list[Point]:
         """All points of the study with these settings.

@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ddrl.reporting.texts import number
 from ddrl.studies.statistics import Interval
 
 MISSING = "-"
@@ -76,13 +77,6 @@ def text(cell: Any) -> str:
             return "; ".join(map(number, cell.values or (cell.mean,)))
         return "{} [{}, {}]".format(*map(number, (cell.mean, *cell.bounds)))
     return number(cell) if isinstance(cell, float) else f"{cell:,}" if type(cell) is int else str(cell)
-
-
-def number(value: float) -> str:
-    """A number as it is shown, with three digits or more: 1,234 or 12.3 or 0.0123."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

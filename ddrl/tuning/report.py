@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ddrl.errors import UsageError
 from ddrl.named_settings import as_yaml, by_name
 from ddrl.reporting import machine
+from ddrl.reporting.texts import number
 from ddrl.studies import provenance
 from ddrl.studies.html import render
-from ddrl.studies.tables import Table, number, table
+from ddrl.studies.tables import Table, table
 from ddrl.tuning import figures
 from ddrl.tuning.figures import Trial
 from ddrl.tuning.journal import WHY, open_study, optuna_module

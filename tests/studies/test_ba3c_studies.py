@@ -283,7 +283,7 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
     assert partly.finding.startswith("1 of 2 games") and partly.finding.endswith(" No run of breakout has ended.")
     breakout, pong = report.tables[0].rows
     assert [breakout[0], *breakout[2:5]] == ["breakout", 3, 300.0, "1 of 3 in 2 min, 2 not reached in 2 min"]
-    assert [pong[0], *pong[2:5]] == ["pong", 3, 10.0, "10; 20; 30 min"]
+    assert [pong[0], *pong[2:5]] == ["pong", 3, 10.0, "10.0; 20.0; 30.0 min"]
     assert len(report.tables) == 1, "runs that end at a target have no final score"
     whole = chosen(games.GAMES, games=("breakout", "pong"), repeats=3)
     of_all = games.GAMES.report(whole, finished(games.GAMES, whole, records_of))

@@ -17,7 +17,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import data, plan, provenance
 from ddrl.studies.collect import CURVES, RUNS, TABLE, collect
-from ddrl.studies.measures import ONLINE
+from ddrl.studies.measures import AGENT_STEPS, ONLINE, rate, rate_per_second
 from ddrl.studies.points import State, note_failure, outcome_of
 from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, FakeSettings, Runner, study, write_run
@@ -49,6 +49,27 @@ def test_the_report_from_the_data_is_that_of_the_runs(measured, tmp_path, monkey
     data.pack(plan.load(again, fake.name), tmp_path / "second")
     for name in (plan.PLAN, data.ENDS, data.RECORDS):
         assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "packed" / name).read_bytes(), name
+
+
+def test_options_are_checked_before_packed_data_become_a_study(measured, tmp_path, monkeypatch):
+    fake, made = measured
+    data.pack(made, tmp_path / "packed")
+    again = tmp_path / "a" / "study"
+    words = ["--from-data", str(tmp_path / "packed"), "--dir", str(again)]
+    with pytest.raises(UsageError, match="--from-data .*packed: it holds `ddrl study fake`; choose another --from"):
+        command.main(["variants", *words])
+    monkeypatch.setattr(command, "STUDIES", {fake.name: "unused"})
+    monkeypatch.setattr(command, "study_of", lambda name: fake)
+    for more, message in (
+        (["--sizes", "7"], "--sizes 7: the study in .*packed was begun with 1 2"),
+        (["--sizs", "1"], "--sizs"),
+        (["--repeats", "0"], "--repeats 0"),
+        (["--list"], "--list with --from-data"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            command.main([fake.name, *words, *more])
+        assert not again.parent.exists(), more
+    assert command.main([fake.name, *words, "--sizes", "1", "2"]) == 0 and (again / TABLE).exists()
 
 
 def test_a_report_from_data_tells_when_the_runs_ended_not_when_they_were_unpacked(measured, tmp_path):
@@ -92,15 +113,48 @@ def test_long_runs_keep_their_ends_and_all_evaluations():
 def test_the_record_that_reached_the_target_is_kept():
     records = [{"kind": "train", "update": i, ONLINE: float(i % 998), "episodes": 500} for i in range(1000)]
     kept = [record["update"] for record in data.thinned(records, 100, 995.0)]
-    assert 995 in kept and len(kept) == 101 and 995 not in [r["update"] for r in data.thinned(records, 100)]
+    assert 995 in kept and len(kept) == 100 and 995 not in [r["update"] for r in data.thinned(records, 100)]
     assert len(data.thinned(records, 100, 998.0)) == 100, "nothing reached it"
+
+
+def accelerating(seconds, began=0):
+    """Lines of a run, one a second, whose rate grows all the time."""
+    times = range(began + 1, began + seconds + 1)
+    return [{"kind": "train", "wall_seconds": float(t), "agent_steps": t * t, "update": t} for t in times]
+
+
+@pytest.mark.parametrize("kept", [2, 20, 100])
+def test_a_thinned_run_has_its_rate_however_few_records_are_kept(kept):
+    """It was resumed, and its last lines are those of the final evaluation."""
+    resumed = {"kind": "event", "name": "resumed", "text": "", "wall_seconds": 400.0}
+    ending = [{"kind": "train", "wall_seconds": 800.0 + t, "agent_steps": 640_000, "update": 800} for t in range(1, 99)]
+    records = [*accelerating(400), resumed, *accelerating(400, 400), *ending]
+    for warm_up in (10.0, 33.3):
+        thinned = data.thinned(records, kept, None, warm_up)
+        assert len(thinned) == 1 + max(kept, 8), "the resume, and all that are always kept"
+        assert rate_per_second(thinned, AGENT_STEPS, warm_up) == rate_per_second(records, AGENT_STEPS, warm_up)
+        assert data.thinned(thinned, kept, None, warm_up) == thinned
+
+
+def test_a_packed_run_has_the_rate_that_it_had(measured, tmp_path, monkeypatch):
+    _, made = measured
+    monkeypatch.setattr(data, "KEPT", 40)
+    monkeypatch.setattr(data, "KEPT_OF_EACH", 20)
+    point = made.points[0]
+    lines = [json.dumps(line) + "\n" for line in accelerating(300)]
+    (made.path(point) / rundir.METRICS).write_text("".join(lines))
+    data.pack(made, tmp_path / "packed")
+    data.unpack(tmp_path / "packed", tmp_path / "again")
+    before, after = (outcome_of(point, path / "points" / point.name) for path in (made.directory, tmp_path / "again"))
+    assert len(after.records) == 20
+    assert rate()(after) == rate()(before) == 309.0, "from 10 s to 299 s"
 
 
 def test_where_a_run_was_resumed_is_kept_since_its_rates_begin_anew_there():
     records = [{"kind": "train", "update": i} for i in range(10)]
     records[5:5] = [{"kind": "event", "name": name} for name in ("checkpoint", "resumed", "started")]
     kept = data.thinned(records, 4)
-    assert [record.get("name") or record["update"] for record in kept] == [0, 3, "resumed", 6, 9]
+    assert [record.get("name") or record["update"] for record in kept] == [0, 3, "resumed", 7, 9]
 
 
 def test_each_of_two_learners_keeps_its_last_record():
@@ -113,15 +167,17 @@ def test_each_of_two_learners_keeps_its_last_record():
 
 def test_runs_share_the_records_that_are_kept(measured, tmp_path, monkeypatch):
     _, made = measured
+    for point in made.points[:2]:
+        write_run(made.path(point), points=20)
     lengths = []
-    for kept, of_each in ((data.KEPT, data.KEPT_OF_EACH), (6, 2), (6, 4)):
+    for kept, of_each in ((data.KEPT, data.KEPT_OF_EACH), (12, 2), (12, 8)):
         monkeypatch.setattr(data, "KEPT", kept)
         monkeypatch.setattr(data, "KEPT_OF_EACH", of_each)
         data.pack(made, tmp_path / f"packed-{kept}-{of_each}")
         data.unpack(tmp_path / f"packed-{kept}-{of_each}", tmp_path / f"again-{kept}-{of_each}")
         runs = [tmp_path / f"again-{kept}-{of_each}" / "points" / point.name for point in made.points[:2]]
         lengths.append([sum(record["kind"] == "train" for record in read_metrics(run)) for run in runs])
-    assert lengths == [[5, 5], [3, 3], [4, 4]]
+    assert lengths == [[20, 20], [6, 6], [8, 8]]
 
 
 def test_a_point_that_failed_has_failed_elsewhere_too(measured, tmp_path):

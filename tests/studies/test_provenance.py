@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 
 import pytest
@@ -17,7 +18,7 @@ from ddrl.studies.collect import CURVES, PAGE, RESULTS, collect
 from ddrl.studies.engine import MACHINE, run_points
 from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE as HERE
-from tests.studies.support import Runner, outcome, points, study
+from tests.studies.support import FakeSettings, Runner, outcome, points, study
 from tests.studies.test_html import Page
 
 STAMP = {"protocol": "nature", "game": "breakout", "stickiness": 0.0, "epsilon": 0.0, "games": 50}
@@ -235,6 +236,44 @@ def test_versions_of_the_rivals_environment_are_compared_with_each_other_alone(t
 def test_a_damaged_machine_file_is_unknown(tmp_path):
     (tmp_path / MACHINE).write_text("[1]")
     assert provenance.machine_of(tmp_path) == {} and provenance.hardware([{}])["processor"] == "unknown"
+
+
+def test_the_page_names_points_that_were_resumed_since_only_their_last_start_is_described(tmp_path):
+    made, plan = collected(tmp_path)
+    assert provenance.resumed(mixed_of(plan)) == {}
+    resumed = {"kind": "event", "name": "resumed", "text": "from update 3", "wall_seconds": 9.0}
+    for point in plan.points[1:3]:
+        with (plan.path(point) / rundir.METRICS).open("a") as file:
+            file.write(json.dumps(resumed) + "\n")
+    collect(plan, made)
+    text = " ".join(Page((tmp_path / PAGE).read_text()).text)
+    assert "stopped and resumed" in text and "size1-seed2, size2-seed1: only their last start is described" in text
+
+
+def test_what_a_study_itself_warns_of_stands_above_the_figure_too(tmp_path, capsys, monkeypatch):
+    made, plan = collected(tmp_path)
+    report = FakeSettings.report
+    warned = lambda settings, outcomes: dataclasses.replace(report(settings, outcomes), careful=["rates differ"])
+    monkeypatch.setattr(FakeSettings, "report", warned)
+    collect(plan, made)
+    assert "\n- careful: rates differ\n" in capsys.readouterr().out
+    text = " ".join(Page((tmp_path / PAGE).read_text()).text)
+    assert text.index("careful: rates differ") < text.index("Figure 1.")
+
+
+def test_a_rival_is_not_said_to_play_by_our_protocol():
+    record = {"kind": "evaluation", "mean": 1.0, "wall_seconds": 1.0}  # without a stamp
+    rivals = [outcome({"algorithm": name, "rival": {}}, [record]) for name in ("a2c", "ppo", "dqn")]
+    atari = "NoFrameskip-v4 in the wrappers of its zoo, actions {}, raw scores of whole games"
+    drawn, greedy = atari.format("drawn from the policy"), atari.format("greedy, or random with probability 0.01 (DQN)")
+    assert provenance.protocols([evaluated("a"), *rivals]) == {
+        "game breakout": "nature, epsilon 0.0, game breakout, stickiness 0.0",
+        "game breakout, Stable-Baselines3": f"{drawn} | {greedy}",
+    }
+    other = rivals[0].point.config.changed(environment={"game": "CartPole-v1"})
+    assert provenance.protocols([outcome({"algorithm": "ppo", "rival": {}}, [record], other)]) == {
+        "game CartPole-v1, Stable-Baselines3": "the game's own rules, greedy actions, raw scores of whole games"
+    }
 
 
 def test_protocols_are_compared_where_one_was_planned():

@@ -18,10 +18,13 @@ from ddrl.bench import peer_learner
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting.metrics import read_metrics
+from ddrl.studies import plan as plans
 from ddrl.studies import race, rival
+from ddrl.studies.collect import collect
 from ddrl.studies.measures import EVALUATION
-from ddrl.studies.points import Outcome, Point
+from ddrl.studies.points import Outcome, Point, note_failure
 from ddrl.studies.race import RACE, peer_game
+from ddrl.studies.settings import to_json
 from tests.bench.fake_peer import peer_python
 from tests.studies.support import MACHINE
 
@@ -42,8 +45,8 @@ def test_each_seed_has_all_systems_and_the_rivals_know_what_they_need():
         *(f"pong-SB3-{name}-seed1" for name in ("a2c", "ppo", "dqn")),
     ]
     assert len(points) == 12 and all(point.config.evaluation.target_score == 18.0 for point in points)
-    known = {"peer_python": "python", "eval_every_minutes": 10.0, "peer_replay": 0}
-    assert points[-1].labels["rival"] == known | {"target_score": 18.0, "stop_at_target": True}
+    known = {"eval_every_minutes": 10.0, "peer_replay": 0, "target_score": 18.0, "stop_at_target": True}
+    assert points[-1].labels["rival"] == known
     assert len(RACE.points(dataclasses.replace(settings(), peer_python=""), MACHINE)) == 6, "ours alone"
 
 
@@ -109,6 +112,57 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
     assert not ours.notes and ours.heading == "Score against time", "without a rival there is no verdict"
 
 
+def test_a_system_whose_runs_failed_is_not_one_that_has_not_run(tmp_path, capsys):
+    chosen = settings(ours=("ppo",))
+    plan = plans.Plan(tmp_path, "race", to_json(chosen), tuple(RACE.points(chosen, MACHINE)))
+    for point in plan.points:
+        path, algorithm = plan.path(point), point.labels["algorithm"]
+        if algorithm == "dqn":
+            note_failure(path, "broke")
+        elif algorithm == "ppo":
+            path.mkdir(parents=True)
+            minutes = {"ddrl": 5, "SB3": 20}[point.labels["library"]]
+            (record,) = outcome(point.labels["library"], algorithm, 1, minutes).records
+            (path / rundir.METRICS).write_text(json.dumps(record | {"maximum": 21.0, "version": 7}) + "\n")
+            rundir.write_json(path / rundir.RESULT, {"status": "target"})
+    collect(plan, RACE)
+    assert (
+        "pong: ddrl ppo reaches 18 after 5.0 min and SB3 ppo after 20.0 min (medians): 4.0 times as long; "
+        "2 runs say little about chance; SB3 a2c not run yet; 2 of 2 runs of SB3 dqn failed\n"
+    ) in capsys.readouterr().out
+
+
+def test_a_failure_at_another_game_is_none_at_this_one():
+    runs = [outcome("ddrl", "ba3c", 1, 5), outcome("SB3", "a2c", 1, 20)]
+    failed = [run.point._replace(labels=run.point.labels | {"algorithm": "dqn"}) for run in runs[1:]]
+    elsewhere = [point._replace(labels=point.labels | {"game": "breakout"}) for point in failed]
+    ran = settings(ours=("ba3c",), peers=("a2c", "dqn"))
+    assert ran.report(runs, elsewhere).notes[0].endswith("; SB3 dqn not run yet")
+    assert ran.report(runs, failed).notes[0].endswith("chance; 1 of 2 runs of SB3 dqn failed")
+
+
+def test_runs_of_one_system_whose_rates_are_far_apart_are_named():
+    def run(library, algorithm, seed, rate, game="pong"):
+        """Which makes `rate` agent steps/s once it has begun."""
+        made = outcome(library, algorithm, seed, 9)
+        lines = [
+            {"kind": "train", "wall_seconds": second, "agent_steps": rate * max(0.0, second - 5.0)}
+            for second in (5.0, 60.0, 120.0, 180.0)
+        ]
+        labels = made.point.labels | {"game": game}
+        return made._replace(point=made.point._replace(labels=labels), records=[*lines, *made.records])
+
+    even = [run("ddrl", "ba3c", seed, rate) for seed, rate in enumerate((1000.0, 1149.0))]
+    even += [run("SB3", "ppo", 1, 10.0), outcome("SB3", "ppo", 2, 9)]
+    assert not settings().report(even).careful
+    apart = [run("SB3", "a2c", seed, rate) for seed, rate in enumerate((1012.0, 603.0, 1000.0))]
+    what = "agent steps/s differ by more than 15% between the runs of one system, as on a machine that is not quiet: "
+    assert settings().report([*even, *apart]).careful == [f"{what}SB3 a2c (1,012; 603; 1,000)"]
+    elsewhere = [run("ddrl", "ba3c", seed, rate, "breakout") for seed, rate in enumerate((10.0, 20.0))]
+    (line,) = settings(games=("pong", "breakout")).report([*even, *apart, *elsewhere]).careful
+    assert line == f"{what}SB3 a2c on pong (1,012; 603; 1,000), ddrl ba3c on breakout (10.0; 20.0)"
+
+
 def test_agent_steps_to_the_target_are_of_every_run():
     runs = [outcome("ddrl", "ba3c", seed, 9, score) for seed, score in enumerate((19.0, 3.0))]
     (rows,) = (found.rows for found in settings().report(runs).tables)
@@ -154,7 +208,7 @@ def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(t
     )
     told = []
     monkeypatch.setattr(race, "run_rival", lambda python, words, path: told.extend(words))
-    race.run_point(point, tmp_path)
+    race.run_point(point, tmp_path, "python")
     assert told[told.index("--target") + 1] == "18.0" and ("--go-on" in told) == go_on
     learner = peer_learner.Learner.__new__(peer_learner.Learner)
     learner.options = types.SimpleNamespace(target=18.0, go_on=go_on, eval_every_minutes=10.0)

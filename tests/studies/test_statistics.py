@@ -120,8 +120,8 @@ def test_time_to_score_keeps_those_that_did_not_reach_it():
     assert found.mean() is None and found.median is None
     assert found.least_mean() == pytest.approx((480 + 600 + 2 * 1200) / 4)
     assert found.least_median() == 900, "half of 600 and 1200: the median is that at least"
-    assert found.text() == "2 of 4 in 9 min, 2 not reached in 20 min"
-    assert TimeToScore((), 1, 1200.0).text() == "not reached in 20 min"
+    assert found.text() == "2 of 4 in 9 min, 2 not reached in 20.0 min"
+    assert TimeToScore((), 1, 1200.0).text() == "not reached in 20.0 min"
     assert TimeToScore((), 0, 1200.0).median is None
 
 
@@ -129,7 +129,16 @@ def test_time_to_score_of_all():
     found = TimeToScore((480.0, 600.0, 660.0), 0, 1200.0)
     assert found.median == 600.0
     assert found.mean().mean == pytest.approx(580.0)
-    assert found.text() == "8; 10; 11 min"
-    assert TimeToScore((600.0,) * 5, 0, 1200.0).text() == "10 min [10, 10]"
-    assert TimeToScore((600.0,), 0, 1200.0).text() == "10 min"
+    assert found.text() == "8; 10.0; 11.0 min"
+    assert TimeToScore((600.0,) * 5, 0, 1200.0).text() == "10.0 min [10.0, 10.0]"
+    assert TimeToScore((600.0,), 0, 1200.0).text() == "10.0 min"
     assert TimeToScore((480.0, 600.0), 1, 1200.0).median == 600.0
+
+
+def test_times_to_score_are_written_as_other_numbers_of_tables_however_long_they_are():
+    """75.0, and not 75, stands beside 75.0; 1,234 is neither 1.23e+03 nor 1,230."""
+    long, most = 60.0 * 1234.0, 60.0 * 12345.0
+    assert TimeToScore((long, 60.0 * 75.0), 0, most).text() == "1,234; 75.0 min"
+    assert TimeToScore((long,) * 5, 0, most).text() == "1,234 min [1,234, 1,234]"
+    assert TimeToScore((long,), 1, most).text() == "1 of 2 in 1,234 min, 1 not reached in 12,345 min"
+    assert TimeToScore((60.0 * 4.567,), 0, most).text() == "4.57 min"

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from ddrl.reporting.texts import number
 from ddrl.studies.curves import STEPS, unit_of
 from ddrl.studies.heat import HeatMap
 from ddrl.studies.measures import count, final, last_score, middle, steps_taken_to, steps_to
 from ddrl.studies.points import Group, parted
 from ddrl.studies.settings import TargetSettings
 from ddrl.studies.statistics import Interval, TimeToScore, told_apart
-from ddrl.studies.tables import MIDDLE, Columns, number, text
+from ddrl.studies.tables import MIDDLE, Columns, text
 
 
 class Unit(NamedTuple):
@@ -193,7 +194,7 @@ def _cost_of(cell: Cell, unit: Unit) -> Shown:
     """Mean of what the target took; if some runs missed it, a lower bound, for which they count with their limit."""
     costs, early = cell.costs, f"\n{cell.early} stopped early" if cell.early else ""
     if costs is None or not costs.reached:
-        return None, f"not reached\nin {costs.limit / unit.size:.3g} {unit.one}{early}" if costs else ""
+        return None, f"not reached\nin {number(costs.limit / unit.size)} {unit.one}{early}" if costs else ""
     if (mean := cell.mean_cost(unit)) is None:
         least = costs.least_mean() / unit.size
         return least, f"≥ {number(least)}\n{costs.missed} of {costs.count} missed{early}"
