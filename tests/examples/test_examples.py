@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ddrl
+from tests.documents import pages
 from tests.examples.conftest import EXAMPLES
 from tests.examples.runs import train
 
@@ -34,6 +35,30 @@ def test_random_legal_actions_fetch_some_parcels_and_illegal_ones_are_refused(ex
     with pytest.raises(ValueError, match="there is a wall"):
         for _ in range(4):
             game.step(0)
+
+
+def test_a_simple_rule_keeps_the_room_warm_and_the_page_shows_the_whole_file(example):
+    game = example("thermostat").Thermostat(render_mode="rgb_array")
+    scores = []
+    for seed in range(20):
+        observation, _ = game.reset(seed=seed)
+        score, truncated = 0.0, False
+        while not truncated:
+            assert game.observation_space.contains(observation)
+            observation, reward, terminated, truncated, _ = game.step(int(observation[0] < 1.0))
+            assert not terminated
+            score += reward
+        assert game.render().shape == (80, 80, 3)
+        scores.append(score)
+    assert 80 < np.mean(scores) < 110, "there is something left to learn"
+    shown = pages.blocks(pages.ROOT / "docs/get-started/environment.md", "python")[0]
+    assert shown == (EXAMPLES / "thermostat.py").read_text()
+
+
+@pytest.mark.slow
+def test_ppo_learns_to_heat_before_it_is_cold(tmp_path, forked_ranks):
+    run = train("ppo", "thermostat", tmp_path, preset="smoke", game="thermostat", minutes=4, target_score=100.0)
+    assert run.result["status"] == "target"
 
 
 @pytest.mark.slow
