@@ -16,7 +16,7 @@ from ddrl.envs.adapted import Adapted, start_of
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
 from ddrl.envs.observations import as_bytes, in_space, observation_of
 from ddrl.envs.pinning import pin_thread
-from ddrl.envs.saved_state import get_simulator_state, set_simulator_state, state_keeper
+from ddrl.envs.saved_state import get_simulator_state, gives_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
 from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, check_legal, no_actions, random_action
 from ddrl.errors import UsageError
@@ -84,6 +84,7 @@ class GymnasiumEnvironment(InTurn):
         self.render_modes = tuple(env.metadata.get("render_modes") or ())
         self.fps = int(env.metadata.get("render_fps") or 30)  # of pictures, one per agent step
         self.can_save_state = reset != "swap" and state_keeper(env) is not None
+        self._untried = self.can_save_state  # what a game's own get_state gives is known once a game has begun
         self._tracker = EpisodeTracker(self.num_envs, self.players)
         self._seed = -1
         self._actions = no_actions(self.action_space, self.num_envs)
@@ -130,6 +131,8 @@ class GymnasiumEnvironment(InTurn):
             reward[rows], terminated[rows], truncated[rows], info = row[1:]
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
             ended[rows] = self._simulators[i].ended
+        if self._untried:
+            self._untried, self.can_save_state = False, gives_state(self._simulators[int(simulators[0])].env)
         self._waiting[simulators], self._due = False, "send"
         self._legal = legal_actions(observation)
         return self._tracker.step(env_id, observation, reward, terminated, truncated, lives, points=points, ended=ended)

@@ -124,6 +124,19 @@ def state_keeper(env: gymnasium.Env) -> StateKeeper | None:
     return None
 
 
+def gives_state(env: gymnasium.Env) -> bool:
+    """Whether the state of an environment, whose game has begun, can be saved: a `get_state` of its own gives a dict of
+    arrays. One of this name in an environment that was made for something else may give anything, or want arguments."""
+    keeper = state_keeper(env)
+    if not isinstance(keeper, OwnState):
+        return keeper is not None
+    try:
+        state = keeper.get_state()
+        return all(isinstance(name, str) and not np.asanyarray(value).dtype.hasobject for name, value in state.items())
+    except Exception:  # noqa: BLE001  (whatever an environment of a user raises)
+        return False
+
+
 def get_simulator_state(simulator: Simulator) -> dict[str, np.ndarray]:
     """The state of a simulator whose `env` has a state keeper, and which has no spare instance."""
     state = {**_keeper_of(simulator).get_state(), "ended": np.array(simulator.ended)}

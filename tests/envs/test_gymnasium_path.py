@@ -222,6 +222,52 @@ def test_a_game_that_saves_itself_keeps_its_step_limit():
     assert [game.step(1)[3] for game in (env, other) for _ in range(2)] == [False, True] * 2
 
 
+class Named(gymnasium.Env):
+    """Its get_state and set_state may be made for something else than a checkpoint."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, gives):
+        self.gives = gives
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def get_state(self):
+        return self.gives() if callable(self.gives) else self.gives
+
+    def set_state(self, state):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("gives", "saved"),
+    [
+        ({"place": np.zeros(2), "steps": 3}, True),
+        (b"what a C++ simulator keeps", False),
+        (np.zeros(4), False),
+        ({"game": object()}, False),
+        ({1: np.zeros(2)}, False),
+        ({"rows": [[1], [2, 3]]}, False),
+        (lambda wanted: wanted, False),
+    ],
+    ids=["arrays", "bytes", "an array", "an object", "a number for a name", "rows of two lengths", "an argument"],
+)
+def test_a_get_state_that_was_made_for_something_else_is_left_alone(gives, saved):
+    gymnasium.register("ddrl-test/Named-v0", lambda **options: Named(gives), disable_env_checker=True)
+    try:
+        env = make("ddrl-test/Named-v0")
+        env.reset(0)
+        drive(env, 3)
+        assert env.can_save_state is saved
+        assert not saved or env.get_state()["0/steps"] == 3
+    finally:
+        gymnasium.registry.pop("ddrl-test/Named-v0")
+
+
 def test_the_state_of_wrappers_that_remember_is_not_known():
     env = gymnasium.make("CartPole-v1")
     assert state_keeper(gymnasium.wrappers.TransformReward(env, lambda reward: 0.5 * reward)) is not None
