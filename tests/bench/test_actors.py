@@ -106,8 +106,9 @@ def test_a_job_of_emulated_actors_inserts_and_samples(short_job):
         seconds=1.5,
     )
     found = measure_actors(arguments)
-    assert 0 < found["inserts_per_s"]["2"] <= 2000 and found["ratio"] == {"2": 1.0}
-    assert 0 < found["samples_per_s"]["2"] <= 500 and found["asleep"] == {"2": 1000.0}
+    # Rates have no upper bound here: a child that the machine held up makes up for it.
+    assert found["inserts_per_s"]["2"] > 0 and found["ratio"] == {"2": 1.0}
+    assert found["samples_per_s"]["2"] > 0 and found["asleep"] == {"2": 1000.0}
 
 
 def test_no_numbers_of_actors():
