@@ -47,16 +47,20 @@ class Wait(NamedTuple):
     """Something that a role waits for.
 
     Attributes:
-        what: a description, such as 'gradients of step 12'; a different text means a new wait.
+        what: a description, such as 'gradients of step 12'.
         peers: processes from which it has to come; empty if it has to come from this process itself.
         patience_seconds: it may take this long, however short --stall-seconds is.
         essential: whether no rank can go on without it, so that it does not help if this process alone leaves.
+        progress: a count that grows while what has to come is on its way.
+
+    A wait that differs in any of these is a new one, which has lasted for no time yet.
     """
 
     what: str
     peers: tuple[int, ...]
     patience_seconds: float = 0.0
     essential: bool = False
+    progress: int = 0
 
 
 class Role(Protocol):

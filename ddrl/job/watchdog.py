@@ -125,6 +125,8 @@ def explain(reports: Sequence[Report], name: Callable[[int], str]) -> str:
         parts.append(f"{own.name} has waited {own.seconds:.0f} s for {_what(own, name)}")
     if witness is not None:
         parts.append(f"{witness.name} has waited {witness.seconds:.0f} s for {_what(witness, name)}")
+    if own is None and not silent:
+        parts.append(f"{name(rank)} went on meanwhile: if it is only slow, give --stall-seconds more")
     return "no progress: " + "; ".join(parts)
 
 

@@ -49,6 +49,9 @@ class RankMetrics:
         role: worker, parameter_server, evaluator, ...
         index: number of this rank among those of its role.
         clock: seconds, for tests.
+
+    Attributes:
+        counted: how often anything was counted since the start. It stands still where nothing happens.
     """
 
     def __init__(self, role: str, index: int, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -58,6 +61,7 @@ class RankMetrics:
         self._lock = threading.Lock()
         self._open: set[_Span] = set()
         self._told = False  # of a score that is not finite
+        self.counted = 0
         self._ahead: dict[str, float] = {}  # counted since `settle`
         self._since = clock()
         self._cpu_since = time.process_time()
@@ -170,6 +174,7 @@ class RankMetrics:
         self._events: list[dict[str, str]] = []
 
     def _add_count(self, name: str, amount: float, ahead: bool = False) -> None:
+        self.counted += 1
         if ahead:
             self._ahead[name] = self._ahead.get(name, 0) + amount
             name += AHEAD

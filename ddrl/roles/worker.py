@@ -251,7 +251,8 @@ class WorkerRole:
             peers = tuple(layout.servers[shard] for shard in client.assembler.missing())
             return Wait(f"parameters of step {step}", peers, self._patience(step - 1))
         step = client.snapshot.step
-        return Wait(f"the gradient of step {step} from its own trainer thread", (), self._patience(step))
+        what = f"the gradient of step {step} from its own trainer thread"
+        return Wait(what, (), self._patience(step), progress=self.metrics.counted)  # simulators may take long, but step
 
     def _patience(self, step: int) -> float:
         """The seconds that a wait for this step may take in any case: more at first, since the gradient is compiled."""

@@ -37,7 +37,12 @@ def test_a_rank_that_waits_for_itself_is_to_blame_when_all_answer():
 
 
 def test_a_rank_that_waits_for_nobody_is_to_blame_before_one_that_waits():
-    assert culprit([report(0, "word", (2, 3)), report(2), report(3, "word", (0,))]) == (2, False)
+    reports = [report(0, "word", (2, 3)), report(2), report(3, "word", (0,))]
+    assert culprit(reports) == (2, False)
+    assert explain(reports, name) == (
+        "no progress: rank 0 has waited 20 s for word from rank 2, rank 3; rank 2 went on meanwhile: if it is only "
+        "slow, give --stall-seconds more"
+    )
 
 
 def test_the_most_particular_witness_is_heard():
@@ -80,6 +85,16 @@ def test_only_a_wait_that_stays_the_same_counts():
         assert beyond(waits, now) < 0
     waits.note([b], 20.0)
     assert waits.longest(20.0) == (b, 11.0, 1.0)
+
+
+def test_a_wait_for_what_is_on_its_way_begins_again():
+    waits = Waits(10.0, 300.0, 0.0)
+    for now in range(1, 60):
+        waits.note([Wait("slow", (), progress=now // 9)], now)
+        assert beyond(waits, now) < 0
+    for now in range(60, 75):
+        waits.note([Wait("slow", (), progress=7)], now)
+    assert waits.longest(74.0) == (Wait("slow", (), progress=7), 11.0, 1.0)
 
 
 def test_patience_prolongs_a_wait():

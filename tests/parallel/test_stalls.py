@@ -54,6 +54,50 @@ def test_a_worker_that_hangs_is_named_with_who_waits_for_what(tmp_path):
     assert result(run)["status"] == "failed" and events(run, "restarted") == []
 
 
+HANGS = """
+import time
+import gymnasium, numpy, ddrl
+
+class Hangs(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(2, numpy.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 200:
+            time.sleep(1000)
+        return numpy.zeros(2, numpy.float32), 1.0, self.steps % 10 == 0, False, {}
+
+ddrl.register_environment("hangs", Hangs)
+"""
+ALONE = ("a2c", "--preset", "smoke", "--minutes", "0", "--no-evaluator", "--simulators", "4", "--batch-size", "0")
+
+
+def test_a_simulator_that_hangs_in_a_run_of_one_process_is_not_taken_for_a_server(tmp_path):
+    run, plugin = tmp_path / "run", tmp_path / "hangs.py"
+    plugin.write_text(HANGS)
+    options = ("--plugin", str(plugin), "--game", "hangs", "--max-updates", "1000", "--stall-seconds", str(STALL))
+    with train(run, *ALONE, *options) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    said = result(run)["message"]
+    named = r"no progress: worker 0, the chief \(rank 0\) has waited \d+ s for the gradient of step \d+ from its own "
+    assert re.match(named + "trainer thread", said), said
+    assert "server" not in said and "slow" not in said
+
+
+def test_rollouts_of_one_process_may_take_longer_than_any_wait(tmp_path):
+    run, slow = tmp_path / "run", ("--unroll-length", "20", "--step-time-mean-ms", "250")
+    with train(run, *ALONE, *slow, "--max-updates", "3", "--stall-seconds", "3") as job:
+        assert job.wait(END_SECONDS) == 0, job.output
+    assert result(run)["status"] == "finished"
+    assert lines(run)[-1]["wall_seconds"] > 9.0, "each of the three rollouts took longer than 3 s"
+
+
 def test_a_server_that_hangs_is_named(tmp_path):
     run = tmp_path / "run"
     assert "parameter server 0 (rank 2) does not answer" in hang(run, SERVER)
