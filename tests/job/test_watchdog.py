@@ -94,7 +94,7 @@ def test_a_wait_for_what_is_on_its_way_begins_again():
         assert beyond(waits, now) < 0
     for now in range(60, 75):
         waits.note([Wait("slow", (), progress=7)], now)
-    assert waits.longest(74.0) == (Wait("slow", (), progress=7), 11.0, 1.0)
+    assert waits.longest(74.0) == (Wait("slow", (), progress=7), 14.0, 4.0)
 
 
 def test_patience_prolongs_a_wait():
