@@ -78,7 +78,7 @@ ddrl.register_environment("hangs", Hangs)
 ALONE = ("a2c", "--preset", "smoke", "--minutes", "0", "--no-evaluator", "--simulators", "4", "--batch-size", "0")
 
 
-def test_a_simulator_that_hangs_in_a_run_of_one_process_is_not_taken_for_a_server(tmp_path):
+def test_a_simulator_that_hangs_in_one_process_is_not_taken_for_a_server(tmp_path):
     run, plugin = tmp_path / "run", tmp_path / "hangs.py"
     plugin.write_text(HANGS)
     options = ("--plugin", str(plugin), "--game", "hangs", "--max-updates", "1000", "--stall-seconds", str(STALL))
