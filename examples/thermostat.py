@@ -1,4 +1,4 @@
-"""An environment of one's own in one small file: keep a room at 20 degrees Celsius by turning a heater on and off.
+"""An environment of one's own: a heater keeps a room at 20 degrees Celsius.
 
 ddrl train ppo --plugin examples/thermostat.py --game thermostat --preset smoke
 """
@@ -10,9 +10,10 @@ import ddrl
 
 
 class Thermostat(gymnasium.Env):
-    """Two hours of a room. A step is a minute; its reward is 1 while the room is within a degree of 20, else 0.
+    """Two hours of a room. A step is a minute.
 
-    Observation: <float32>[2], the temperatures inside and outside, in units of 20 degrees. Actions: heater off, on.
+    Observation: <float32>[2], the temperatures inside and outside, in units of 20
+    degrees. Actions: heater off, on. Reward: 1 within a degree of 20, else 0.
 
     Args:
         render_mode: None or rgb_array, for videos.
@@ -33,11 +34,12 @@ class Thermostat(gymnasium.Env):
         return self._observation(), {}
 
     def step(self, action):
-        """The heater adds 2 degrees a minute, and a twentieth of the difference to the outside is lost."""
+        """The heater adds 2 degrees, a twentieth of the difference to outside is lost."""
         self.inside += 2.0 * action - 0.05 * (self.inside - self.outside)
         self.minute += 1
         reward = float(abs(self.inside - 20.0) <= 1.0)
-        return self._observation(), reward, False, self.minute == 120, {}  # a time limit truncates, and ends no task
+        truncated = self.minute == 120  # a time limit, and not the end of a task
+        return self._observation(), reward, False, truncated, {}
 
     def render(self):
         """<uint8>[80, 80, 3]: a bar as high as the room is warm, and a line at 20 degrees."""
