@@ -25,6 +25,7 @@ from ddrl.config import (
     SamplingConfig,
     TrainConfig,
 )
+from ddrl.config.algorithm import refuse_single_advantages
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops import distributions, policy_gradient
@@ -74,9 +75,8 @@ class BA3CConfig(ActorCriticConfig):
 
     def refuse(self, config: TrainConfig) -> None:
         """A batch of one data-point, whose normalized advantage is always 0."""
-        if self.normalize_advantages and config.batch_size == 1:
-            why = "the advantage of a single data-point less its mean is 0, so that no policy would be learned; "
-            checks.refuse(config.optimizer, "batch_size", why + "use more, or --no-normalize-advantages")
+        if self.normalize_advantages:
+            refuse_single_advantages(config)
 
 
 def loss(network: Network, parameters: Any, batch: DataPoints, config: BA3CConfig, context: LossContext) -> LossOutput:

@@ -148,3 +148,14 @@ class AlgorithmConfig:
         if self.reward_scale != 1.0:
             rewards = rewards * np.float32(self.reward_scale)
         return np.clip(rewards, -self.reward_clip, self.reward_clip) if self.reward_clip else rewards
+
+
+def refuse_single_advantages(config: TrainConfig) -> None:
+    """Refuses batches of one data-point where advantages are normalized in each batch.
+
+    Raises:
+        UsageError: with the setting to change.
+    """
+    if config.batch_size == 1:
+        why = "the advantage of a single data-point less its mean is 0, so that no policy would be learned; "
+        checks.refuse(config.optimizer, "batch_size", why + "use more, or --no-normalize-advantages")

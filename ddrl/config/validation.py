@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddrl import checks
 from ddrl.config import validation_apex, validation_replay
-from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls
+from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, refuse_single_advantages
 from ddrl.types import Discrete
 
 if TYPE_CHECKING:
@@ -149,9 +149,8 @@ def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
     if total % config.batch_size:
         why = f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)"
         checks.refuse(config.optimizer, "batch_size", why)
-    if data.normalize_advantages and config.batch_size == 1:
-        why = "the advantage of a single data-point less its mean is 0, so that no policy would be learned; "
-        checks.refuse(config.optimizer, "batch_size", why + "use more, or --no-normalize-advantages")
+    if data.normalize_advantages:
+        refuse_single_advantages(config)
     if not data.shuffle and config.batch_size % config.rows:
         why = f"{name} takes whole steps of all simulators; use a multiple of {config.rows}"
         checks.refuse(config.optimizer, "batch_size", why)

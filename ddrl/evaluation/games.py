@@ -200,11 +200,7 @@ def play_games(
         return _Group(env, first_game, again)
 
     def again(game: _Game, begins: bool) -> bool:
-        if not begins:  # another environment may play the next one
-            if turns is not None:
-                turns.over += 1
-            return False
-        return agent_steps > 0 or (turns is not None and turns.end(game.row, game.cut))
+        return (begins and agent_steps > 0) or (turns is not None and turns.end(game.row, game.cut, begins))
 
     def ended() -> bool:
         return stop() or (turns is not None and turns.time_is_up())

@@ -37,17 +37,18 @@ class Turns:
         self._began[row] = self._clock()
         self.begun += 1
 
-    def end(self, row: int, cut: bool) -> bool:
+    def end(self, row: int, cut: bool, able: bool = True) -> bool:
         """The game of this row is over; whether another one begins there.
 
         Args:
             row: of the game.
             cut: a limit of steps ended it: it says nothing of how long the others take.
+            able: whether another one can begin there; if not, the next one is left to the other rows.
         """
         self.over += 1
         if not cut:
             self._longest = max(self._longest, self._clock() - self._began[row])
-        if self.begun >= self.games or not self._time_for_another():
+        if not able or self.begun >= self.games or not self._time_for_another():
             return False
         self.begin(row)
         return True

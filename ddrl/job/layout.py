@@ -63,8 +63,8 @@ class JobLayout:
 
     @property
     def hosts_servers(self) -> bool:
-        """Whether workers' processes host the servers, as the only process of a job does."""
-        return self.size == 1 or not set(self.servers).isdisjoint(self.workers.values())
+        """Whether workers' processes host the servers."""
+        return not set(self.servers).isdisjoint(self.workers.values())
 
     def name(self, process: int) -> str:
         """The name of a process in messages: 'worker 2 (rank 3)', or with several nodes 'worker 2 (rank 3 on n2)'."""

@@ -116,8 +116,8 @@ class ChiefRole:
         """The wait for the servers' reports; all other waits of the chief have deadlines of their own."""
         coordinator, layout, servers = self.coordinator, self.context.layout, self.context.layout.servers
         last = self.phase is Phase.STOPPING and self._stop_deadline == math.inf
-        if (self.phase is not Phase.RUNNING and not last) or layout.hosts_servers or layout.actors:
-            return None  # a server or a learner in this process reports its waits itself
+        if (self.phase is not Phase.RUNNING and not last) or layout.hosts_servers or layout.actors or layout.size == 1:
+            return None  # a server, a learner, or the only worker in this process reports its waits itself
         once = self.context.config.run.start_seconds
         if coordinator.asynchronous:
             return Wait(f"an update after version {coordinator.version}", servers[:1], once)

@@ -248,11 +248,13 @@ class WorkerRole:
             if layout.hosts_servers:
                 return None  # the server in this process says whom it waits for
             step = client.snapshot.step + 1 if client.snapshot is not None else 0
-            peers = tuple(layout.servers[shard] for shard in client.assembler.missing())
+            # In a job of one process, no other rank could answer for the server.
+            peers = tuple(layout.servers[shard] for shard in client.assembler.missing()) if layout.size > 1 else ()
             return Wait(f"parameters of step {step}", peers, self._patience(step - 1))
         step = client.snapshot.step
         what = f"the gradient of step {step} from its own trainer thread"
-        return Wait(what, (), self._patience(step), progress=self.metrics.counted)  # simulators may take long, but step
+        # A rollout may take long, but as long as simulators step, something is counted.
+        return Wait(what, (), self._patience(step), progress=self.metrics.counted)
 
     def _patience(self, step: int) -> float:
         """The seconds that a wait for this step may take in any case: more at first, since the gradient is compiled."""

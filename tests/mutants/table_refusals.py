@@ -18,9 +18,9 @@ MUTANTS = (
     ),
     Mutant(
         "one-process-blames-a-server",
-        "ddrl/job/layout.py",
-        "return self.size == 1 or not set(",
-        "return not set(",
+        "ddrl/roles/chief.py",
+        "layout.hosts_servers or layout.actors or layout.size == 1:",
+        "layout.hosts_servers or layout.actors:",
         ("tests/parallel/test_stalls.py::test_a_simulator_that_hangs_in_one_process_is_not_taken_for_a_server",),
         "A run of one process names a rank that does not exist.",
     ),
