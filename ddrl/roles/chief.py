@@ -187,7 +187,7 @@ class ChiefRole:
         cut = self._signalled and self.evaluator.lacks_final(self._trained_seconds)
         if cut and self.result["status"] == "finished":
             self.result["unevaluated"] = True  # training is done; if the run is resumed, it is evaluated
-        totals = self.evaluator.to_score | {
+        totals = self.evaluations.to_score | {
             "update": self._last_version,
             "agent_steps": max(self._acted, self.collector.agent_steps),
             "wall_seconds": round(self.log.wall_seconds, 3),

@@ -15,6 +15,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 SHORTEST_SECONDS = 8.0  # an evaluation gets this much, whatever its share of the time: with less it would say nothing
 PARTS = 6  # a run's share of the time is enough for at least so many evaluations
 WHOLE = 4.0  # how much longer an evaluation may take that plays all games, as the target may have been reached
+TO_SCORE = "time_to_score_seconds"  # in the run's result, and in checkpoints
 AT_ONCE, FINAL_AT_ONCE = 4, 20  # games at once: with few, the first are over sooner; with many, all are over sooner
 
 
@@ -44,7 +45,10 @@ class Evaluations:
     Attributes:
         idle: whether no evaluation is under way.
         seconds: time of the whole machine that evaluations have taken.
-        reached: whether the target was reached in this part of the run, so that no evaluation has to check it.
+        to_score: wall time of the run in seconds when it took the first parameters that reached the target score, by
+            name; empty until then, and for another target.
+        reached: whether no evaluation has to check the target: it was reached in this part of the run, or, if the run
+            goes on at the target, in an earlier one.
 
     Args:
         version: version of the parameters at the start of this part of the run.
@@ -54,7 +58,10 @@ class Evaluations:
     def __init__(self, config: EvaluationConfig, version: int, state: Mapping[str, Any] | None = None):
         state = state or {}
         self.config = config
-        self.idle, self.reached = True, False
+        self.idle = True
+        known = config.target_score is not None and state.get("target_score") == config.target_score
+        self.to_score = {name: float(state[name]) for name in (TO_SCORE,) if known and name in state}
+        self.reached = bool(self.to_score) and not config.stop_at_target
         self.seconds = float(state.get("seconds", 0.0))
         self._next_seconds = float(state.get("last_seconds", 0.0))
         self._next_version = version - version % config.eval_every_updates + config.eval_every_updates
@@ -64,7 +71,8 @@ class Evaluations:
 
     def state(self) -> dict[str, Any]:
         """The state that a checkpoint keeps."""
-        return {"seconds": self.seconds, "last_seconds": self._next_seconds}
+        found = {"target_score": self.config.target_score, **self.to_score} if self.to_score else {}
+        return {"seconds": self.seconds, "last_seconds": self._next_seconds, **found}
 
     def due(self, version: int, elapsed: float, metrics: RankMetrics) -> bool:
         """Whether `version` is to be published and evaluated; `elapsed` is the wall time of the run in seconds."""
@@ -130,6 +138,11 @@ class Evaluations:
             self._game_seconds = seconds / games
         self._playing, self.idle = None, True
         return True
+
+    def reach(self, wall_seconds: float) -> None:
+        """Notes that parameters taken after so many seconds of the run's wall time have reached the target score."""
+        self.reached = True
+        self.to_score = self.to_score or {TO_SCORE: wall_seconds}
 
     def lost(self) -> None:
         """Notes that no result will come: the evaluator died, or its result is not awaited any longer."""

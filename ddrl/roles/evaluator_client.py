@@ -27,7 +27,6 @@ class EvaluatorClient:
 
     Attributes:
         rank: rank of the evaluator; None if there is none, or it has died.
-        to_score: the time that the target score took, for the run's result; empty until the target is reached.
     """
 
     def __init__(
@@ -42,7 +41,6 @@ class EvaluatorClient:
         self.rank = context.layout.evaluator
         self._run, self._layout, self._transport = context.config.run, context.layout, transport
         self._target = context.config.evaluation.target_score
-        self.to_score: dict[str, float] = {}
         self._evaluations, self._event, self._write = evaluations, event, write
         self._final: dict[str, Any] = {}  # settings of the final evaluation; empty until it is asked for
         self._whole = False  # whether all games of the final evaluation are over
@@ -114,8 +112,7 @@ class EvaluatorClient:
             return ""
         if not (content["mean"] >= target and complete([record])):
             return ""
-        evaluations.reached = True
-        self.to_score = {"time_to_score_seconds": content["wall_seconds"]}
+        evaluations.reach(content["wall_seconds"])
         text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
         self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
         return text

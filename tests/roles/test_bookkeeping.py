@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -74,8 +75,22 @@ def evaluations(share=1.0, version=0, state=None):
 def test_a_target_that_was_reached_is_no_reason_to_play_all_games_again():
     counted = Evaluations(EvaluationConfig(target_score=5.0), 0, None)
     assert counted.during_training(100.0, 0.0)["target"] == 5.0
-    counted.reached = True
+    counted.reach(90.0)
     assert "target" not in counted.during_training(100.0, 0.0)
+
+
+@pytest.mark.parametrize("goes_on, target, checks_again, known", [
+    (True, 5.0, False, 90.0), (False, 5.0, True, 90.0), (True, 6.0, True, None), (True, None, True, None),
+])  # fmt: skip
+def test_a_resumed_run_knows_when_it_reached_its_target(goes_on, target, checks_again, known):
+    before = Evaluations(EvaluationConfig(target_score=5.0, stop_at_target=not goes_on), 0)
+    assert before.to_score == {} and set(before.state()) == {"seconds", "last_seconds"}
+    before.reach(90.0)
+    settings = EvaluationConfig(target_score=target, stop_at_target=not goes_on or target is None)
+    after = Evaluations(settings, 0, json.loads(json.dumps(before.state())))
+    assert after.reached is not checks_again and after.to_score.get("time_to_score_seconds") == known
+    after.reach(200.0)  # the first time counts
+    assert after.to_score == {"time_to_score_seconds": known or 200.0}
 
 
 def skipped(metrics):
