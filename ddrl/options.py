@@ -205,7 +205,10 @@ def _gone_on(start: TrainArguments, arguments: TrainArguments) -> TrainArguments
     """
     if not arguments.resume:
         return arguments
-    config, began = with_schedules_of(start.config, arguments.config), start.config.run.init_from
+    parts, began = [start.config], start.config.run.init_from
+    if arguments.resume_or_start:  # a job that is requeued repeats the length of a schedule with which the run began
+        parts += [config for _, config in rundir.earlier_configs(Path(arguments.resume))]
+    config = with_schedules_of(parts, arguments.config)
     if config.run.init_from not in ("", began) and not arguments.resume_or_start:
         raise UsageError(
             f"--init-from {config.run.init_from}: a resumed run goes on with its own parameters; leave it out, or "

@@ -13,7 +13,7 @@ Settings that differ from the checkpoint's otherwise are of another run, or were
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,19 +83,21 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         raise UsageError(f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out")
 
 
-def with_schedules_of(before: TrainConfig, now: TrainConfig) -> TrainConfig:
+def with_schedules_of(parts: Sequence[TrainConfig], now: TrainConfig) -> TrainConfig:
     """`now` with schedules over agent steps that go on where they are.
 
     If batch, epochs or workers have changed, an update stands for another number of agent steps than before, so the
     length of a schedule is stretched in that proportion.
+
+    Args:
+        parts: settings of earlier parts of the run, the last one first. A length that equals that of one of them is the
+            schedule of that part; any other is a new one, and stays.
     """
-    old, new = before.agent_steps_per_update, now.agent_steps_per_update
-    if not old or not new or old == new:
-        return now
-    stretched = {}
+    new, stretched = now.agent_steps_per_update, {}
     for group, name in (("optimizer", "learning_rate_agent_steps"), ("replay", "importance_agent_steps")):
         steps = getattr(getattr(now, group), name)
-        if steps and steps == getattr(getattr(before, group), name):
+        old = next((part.agent_steps_per_update for part in parts if getattr(getattr(part, group), name) == steps), 0.0)
+        if steps and old and new and old != new:
             stretched[group] = {name: max(1, round(steps * new / old))}
     return now.changed(**stretched)
 

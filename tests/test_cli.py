@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -302,6 +303,20 @@ def test_a_resume_with_other_workers_does_not_move_a_schedule_over_agent_steps(t
         assert left(now) == pytest.approx(0.5, abs=1e-4), more
     chosen = parse(f"--resume {run} --epochs 10 --learning-rate-agent-steps 7").config
     assert chosen.optimizer.learning_rate_agent_steps == 7, "what a user says wins"
+
+
+def test_a_job_that_is_requeued_twice_repeats_the_length_of_a_schedule_that_goes_on(tmp_path):
+    run, half = str(tmp_path / "run"), 2_000
+    command = f"ppo --run-dir {run} --resume-or-start --learning-rate-agent-steps 6e6 --exchange allreduce --workers "
+    first = parse(command + "1").config
+    rundir.create_run_dir(first)
+    for workers in (2, 2, 4):
+        config = parse(command + str(workers)).config
+        assert config.optimizer.learning_rate_agent_steps == workers * 6_000_000
+        assert anneal(config.optimizer, half, config.agent_steps_per_update) == pytest.approx(
+            anneal(first.optimizer, half, first.agent_steps_per_update)
+        )
+        rundir.update_run_dir(Path(run), config)
 
 
 def test_a_resume_with_another_batch_does_not_move_the_exponent_of_importance(tmp_path):
