@@ -309,7 +309,7 @@ def test_a_run_that_ends_as_a_node_is_gone_waits_for_slurm(here, ranks, restarts
 NODES = """\
 RESTARTS=3 SLURM_JOB_NODELIST='n[1-3]' SLURM_JOB_NODELIST_HET_GROUP_1=n20,n30
 nodes_answer() {{ return 1; }}
-export JOB=$$
+export SCRIPT=$$
 cat >"$HOME/bin/sinfo" <<'END'
 #!/bin/bash
 [[ ,$4, == *",n[1-3],"* && ,$4, == *,n20,n30,* ]] || exit 1
@@ -318,7 +318,7 @@ END
 chmod +x "$HOME/bin/sinfo"
 """
 SILENT = r"printf '%s\n' 'n1 alloc' 'n2 alloc*' 'n2 alloc*' 'n3 down' 'n20 idle' 'n30 down*'"
-LATER = f'if [[ -e $HOME/asked ]]; then {SILENT}; kill -USR1 "$JOB"; fi; touch "$HOME/asked"'
+LATER = f'if [[ -e $HOME/asked ]]; then {SILENT}; kill -USR1 "$SCRIPT"; fi; touch "$HOME/asked"'
 GONE = "n2 with the evaluator (rank 10), worker 1 (rank 1), worker 10 (rank 2); n30"
 
 
@@ -388,6 +388,60 @@ def test_the_result_of_an_earlier_job_is_not_that_of_a_start_that_did_not_begin(
     done = trained(here, DIES_ONCE.format(status=status), "RESTARTS=1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("a rank begins") == 2 and "stopped" in result.read_text()
+
+
+@pytest.mark.parametrize("settings", ["REQUEUE=yes NODE_SECONDS=20", "REQUEUE=no"])
+def test_a_slow_answer_of_slurm_is_not_a_node_that_is_gone(here, settings):
+    slow = 'nodes_answer() { [[ -e $HOME/asked ]] || { touch "$HOME/asked"; return 1; }; }'
+    done = trained(here, DIES_ONCE.format(status=9), f"RESTARTS=1 {settings}\n{slow}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("a rank begins") == 2 and done.stdout.count("starts again") == 1
+
+
+def test_a_launcher_that_stays_after_a_failed_run_does_not_keep_the_job(here):
+    hangs = """\
+exec >/dev/null
+echo '{"status": "failed"}' >"$HOME/run/result.json"
+while kill -0 $PPID; do sleep 0.1; done
+"""
+    done = trained(here, hangs, "REQUEUE=yes RESTARTS=3 LAUNCHER_SECONDS=0")
+    assert done.returncode == 137, done.stderr
+    assert done.stdout == "the run has ended, and srun has not in 0 s: it is killed\n"
+
+
+TOLD = '{ printenv | grep ^SRUN_ || true; }; printf "%s " "${LAUNCH[@]}"'
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        ("LAUNCHER=mpirun SLURM_CPUS_PER_TASK=4", ["mpirun --with-ft ulfm --bind-to none -n 8 "]),
+        (
+            "LAUNCHER=srun SLURM_CPUS_PER_TASK=4",
+            ["SRUN_CPUS_PER_TASK=4", "srun --mpi=pmix --kill-on-bad-exit=1 --ntasks=8 "],
+        ),
+        (
+            "LAUNCHER=srun HET_GROUPS=0,1 SLURM_CPUS_PER_TASK_HET_GROUP_0=8",
+            [
+                "SRUN_CPUS_PER_TASK_HET_GROUP_0=8", "SRUN_CPUS_PER_TASK_HET_GROUP_1=1",
+                "srun --mpi=pmix --kill-on-bad-exit=1 --het-group=0,1 ",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_what_starts_the_ranks_and_how_many_cores_srun_gives_them(here, settings, told):
+    """The srun with which mpirun starts its daemons has to give them all cores of their nodes."""
+    done = in_job(here, f"export SRUN_CPUS_PER_TASK=3\n{settings}\nlaunch 8\n{TOLD}")
+    assert sorted(done.stdout.splitlines()) == told, done.stderr
+
+
+@pytest.mark.parametrize("mask, kept", [(0o077, "0077"), (0o002, "0002"), (0o000, "0002")])
+def test_the_files_of_a_job_have_the_rights_that_its_user_wants_but_not_everybody_writes(here, mask, kept):
+    before = os.umask(mask)
+    try:
+        assert in_job(here, "umask").stdout == f"{kept}\n"
+    finally:
+        os.umask(before)
 
 
 WARNED = {

@@ -2,7 +2,7 @@
 # for them.
 
 set -euo pipefail
-umask 022
+umask o-w # nothing that everybody may write
 
 # What has asked the job to end: USR1 (Slurm's warning, see --signal) or TERM. The warning may come at any time, and
 # without a trap it would kill this script.
@@ -12,6 +12,8 @@ trap 'ASKED=USR1' USR1
 fail() { echo "ddrl: $*" >&2; exit 2; }
 
 [[ -n ${SLURM_JOB_ID:-} ]] || fail "not inside a Slurm job: submit the script with sbatch"
+THIS_JOB=$SLURM_JOB_ID # one task of an array has the number of the whole array, which Slurm would take for all its tasks
+[[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || THIS_JOB=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 SLURM_NTASKS=${SLURM_NTASKS:-${SLURM_NTASKS_HET_GROUP_0:-}}
 [[ $SLURM_NTASKS =~ ^[1-9][0-9]*$ ]] || fail "SLURM_NTASKS='$SLURM_NTASKS': give sbatch --ntasks or --ntasks-per-node"
 if [[ ${1:-} && $1 != -* ]]; then # the first word after the name of the script
@@ -41,7 +43,7 @@ case $LAUNCHER in srun | mpirun) ;; *) fail "LAUNCHER=$LAUNCHER in $DDRL_SITE: u
 export PYTHONUNBUFFERED=1
 export SLURM_EXPORT_ENV=ALL # srun hands this environment on, also where sbatch was told to hand on none
 if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
-  end=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && end=$(date -d "$end" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$end
+  end=$(squeue -h -j "$THIS_JOB" -o %e) && end=$(date -d "$end" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$end
 fi
 
 # check_nodes: every node has the same ddrl.
@@ -106,30 +108,24 @@ share_ranks() {
 # ranks; returns when that has ended, after at most RESTARTS new starts when a rank died. USR1 and TERM lead to a
 # checkpoint and an end, or to no start; after USR1, with REQUEUE=yes, the job then goes back into the queue.
 train() {
-  local run=$1 ranks=$2 restarts=${RESTARTS:-0} status=1 launch before
+  local run=$1 ranks=$2 restarts=${RESTARTS:-0} status=1 LAUNCH before
   shift 2
   [[ $restarts =~ ^[0-9]{1,9}$ ]] || fail "RESTARTS=$restarts: give a whole number"
   restarts=$((10#$restarts))
   run=$(option run-dir "$run" "$@")
   [[ $run != -* ]] || run=./$run # touch, mkdir, stat and grep would take it for options
   export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 # a rank computes with the cores that ddrl gives it
-  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}               # srun does not take it from sbatch
   [[ -z ${INTERFACE:-} ]] || export OMPI_MCA_btl_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
   note_job "$run"
-  local command=(ddrl train) tasks=(--ntasks="$ranks")
+  local command=(ddrl train)
   [[ -z ${ALGORITHM-ba3c} ]] || command+=("${ALGORITHM-ba3c}") # set and empty: the options say it
   command+=(--resume-or-start --run-dir "$run" "$@")
-  [[ -z ${HET_GROUPS:-} ]] || tasks=(--het-group="$HET_GROUPS")
-  if [[ $LAUNCHER == srun ]]; then
-    launch=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1 "${tasks[@]}")
-  else
-    launch=(mpirun --with-ft ulfm --bind-to none -n "$ranks")
-  fi
+  launch "$ranks"
   before=$(result_of "$run")
   [[ ! $ASKED ]] || echo "ddrl: the job was warned of its end before the run began"
   while [[ ! $ASKED ]]; do
     status=0
-    supervise "$run" "$before" "${launch[@]}" "${command[@]}" || status=$?
+    supervise "$run" "$before" "${LAUNCH[@]}" "${command[@]}" || status=$?
     # with ULFM, mpirun takes the loss of any rank for survived
     [[ $status != 0 ]] || { ended_well "$run" "$before" && ! cut_off "$run"; } || status=1
     if [[ $ASKED || $status == [02] ]] || ended "$run" "$before"; then break; fi
@@ -142,20 +138,41 @@ train() {
     echo "ddrl ended with status $status: it starts again, from the last checkpoint if there is one"
   done
   if [[ $ASKED == USR1 && ${REQUEUE:-no} == yes ]] && ! ended "$run" "$before"; then
-    scontrol requeue "$SLURM_JOB_ID"
+    scontrol requeue "$THIS_JOB"
     sleep 60 # Slurm ends it
   fi
   return "$status"
 }
 
+# launch RANKS: sets LAUNCH to the command that starts so many ranks, and what srun takes from its environment.
+launch() {
+  local group cpus
+  # mpirun's own srun starts a daemon on each node; with this, a daemon would have the cores and memory of one rank
+  unset SRUN_CPUS_PER_TASK
+  if [[ $LAUNCHER == mpirun ]]; then
+    LAUNCH=(mpirun --with-ft ulfm --bind-to none -n "$1")
+    return
+  fi
+  LAUNCH=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1)
+  if [[ ! ${HET_GROUPS:-} ]]; then
+    export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # srun does not take it from sbatch
+    LAUNCH+=(--ntasks="$1")
+    return
+  fi
+  for group in ${HET_GROUPS//,/ }; do
+    cpus=SLURM_CPUS_PER_TASK_HET_GROUP_$group
+    export "SRUN_CPUS_PER_TASK_HET_GROUP_$group=${!cpus:-1}"
+  done
+  LAUNCH+=(--het-group="$HET_GROUPS")
+}
+
 # note_job RUN: writes into RUN which job this is and where its output goes, for `ddrl status` and `ddrl logs`. A
 # directory that cannot be made is ddrl's to refuse.
 note_job() {
-  local jobs=$1/slurm-jobs.tsv job=$SLURM_JOB_ID output
-  [[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
-  ! grep -qs "^$job"$'\t' "$jobs" || return 0
-  output=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *StdOut=//p' | head -n 1) || true
-  mkdir -p "$1" 2>/dev/null && printf '%s\t%s\n' "$job" "$output" 2>/dev/null >>"$jobs" || true
+  local jobs=$1/slurm-jobs.tsv output
+  ! grep -qs "^$THIS_JOB"$'\t' "$jobs" || return 0
+  output=$(scontrol show job "$THIS_JOB" | sed -n 's/^ *StdOut=//p' | head -n 1) || true
+  mkdir -p "$1" 2>/dev/null && printf '%s\t%s\n' "$THIS_JOB" "$output" 2>/dev/null >>"$jobs" || true
 }
 
 # task COMMAND...: runs a command of one process, and returns its status. USR1 and TERM reach it as TERM; after USR1
@@ -172,7 +189,7 @@ task() {
     status=0
     wait "$run" || status=$?
   done
-  [[ ! $ASKED ]] || scontrol requeue "$SLURM_JOB_ID"
+  [[ ! $ASKED ]] || scontrol requeue "$THIS_JOB"
   return "$status"
 }
 
@@ -212,10 +229,11 @@ silent_nodes() {
 }
 
 # await_requeue RUN: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout).
-# Returns where the job is asked to end before.
+# Returns where the job is asked to end before, or all nodes answer after all: Slurm itself was slow.
 await_requeue() {
-  local end=$((SECONDS + ${NODE_SECONDS:-600})) silent now
+  local end=$((SECONDS + ${NODE_SECONDS:-600})) again=$((SECONDS + ${NODE_SECONDS:-600} / 10)) silent now
   silent=$(silent_nodes "$1") || true
+  [[ ${REQUEUE:-no} == yes ]] || ! nodes_answer || return 0
   [[ ${REQUEUE:-no} == yes ]] || fail "a node does not answer${silent:+, $silent}: submit the job again (REQUEUE=no)"
   echo "a node does not answer${silent:+, $silent}: waiting until Slurm puts the job back into the queue," \
     "${NODE_SECONDS:-600} s at most"
@@ -224,6 +242,10 @@ await_requeue() {
     if ((SECONDS % 5 == 0)); then
       now=$(silent_nodes "$1") || true
       [[ ! $now || $now == "$silent" ]] || { silent=$now; echo "Slurm has no answer from $silent"; }
+    fi
+    if ((SECONDS >= again)) && [[ ! $ASKED ]]; then
+      ! nodes_answer || { echo "all nodes answer again"; return 0; }
+      again=$((SECONDS + ${NODE_SECONDS:-600} / 10))
     fi
   done
   [[ $ASKED ]] || fail "Slurm did not put the job back into the queue: submit it again"
@@ -267,9 +289,9 @@ ended_well() {
 # well RUN: its result is one of a run that did not fail.
 well() { grep -Eqs '"status": "(finished|target|stopped)"' "$1/result.json"; }
 
-# release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended well.
+# release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended, well or not.
 release() {
-  until ended_well "$1" "$2"; do sleep 5; done
+  until [[ -e $1/result.json && $(result_of "$1") != "$2" ]]; do sleep 5; done
   sleep "${LAUNCHER_SECONDS:-600}"
   echo "the run has ended, and $LAUNCHER has not in ${LAUNCHER_SECONDS:-600} s: it is killed"
   kill -KILL "$3"

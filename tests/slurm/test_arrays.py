@@ -43,6 +43,22 @@ def test_a_task_of_each_array(submit):
     assert (optimizer["adam_epsilon"], optimizer["batch_size"]) == (1e-5, 64)
 
 
+def test_the_task_with_the_number_of_its_array_goes_back_into_the_queue_alone(submit, slurm):
+    settings = f"EPSILONS=(1e-3 1e-5) BATCHES=(32) SERVERS=1 REQUEUE=yes\n{TINY.format(more='--workers 1')}"
+    array = submit("epsilon.sbatch", settings.replace("updates 20", "updates 1000000"), *ONE_NODE, "--array=0,1")
+
+    def show(task: int, field: str) -> str:
+        return slurm.run("squeue", "-h", "-O", f"{field}:.20", "-j", f"{array.number}_{task}").strip()
+
+    runs = array.runs / f"epsilon-{array.number}"
+    array.wait_for(lambda: len(list(runs.glob("*/metrics.jsonl"))) == 2, "two runs")
+    assert show(1, "JobID") == array.number, "the last task has the number of the array"
+    slurm.run("scancel", "--signal=USR1", "--batch", f"{array.number}_1")
+    array.wait_for(lambda: show(1, "RestartCnt") == "1", "requeue")
+    assert (show(0, "RestartCnt"), show(0, "StateCompact")) == ("0", "R")
+    slurm.run("scancel", array.number)
+
+
 def test_workers_and_servers_on_two_components(submit):
     job = submit("train_gpu.sbatch", f"SERVERS=1\n{TINY.format(more='')}", edits=SMALL)
     assert job.wait() == ("COMPLETED", "0:0"), job.output

@@ -81,6 +81,22 @@ def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slur
     assert set(newest(job.run).worker_states) == {0}, "one worker and two servers went on"
 
 
+def test_the_ranks_of_mpirun_have_the_cores_of_the_job_on_every_node(submit, slurm):
+    settings = SETTINGS.format(updates=10**6).replace("3 - SERVERS", "6 - SERVERS")
+    job = submit("train.sbatch", settings, "--nodes=3", "--ntasks-per-node=2")
+    job.wait_for(lambda: update_of(job), "update")
+    ranks = [pid for rank in range(6) for pid in slurm.processes(OMPI_COMM_WORLD_RANK=str(rank))]
+    environments = [dict(line.partition("=")[::2] for line in environment(pid)) for pid in ranks]
+    slurm.run("scancel", job.number)
+    found = {(each["SLURMD_NODENAME"], each["SLURM_CPUS_ON_NODE"]) for each in environments}
+    assert len(found) == 3 and {cores for _, cores in found} == {"2"}, found
+
+
+def environment(pid: int) -> list[str]:
+    """The lines of a process's environment."""
+    return Path("/proc", str(pid), "environ").read_text().split("\0")
+
+
 LATE = """\
 #!/bin/bash
 # a job with the mark is about to end
