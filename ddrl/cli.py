@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 import time
@@ -61,7 +62,7 @@ SECOND_RANK_PATIENCE_SECONDS = 5.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line; returns its exit status: 0, 1 failed, 2 bad input, 130 interrupted, 141 output closed."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [_with_dashes(word) for word in (sys.argv[1:] if argv is None else argv)]
     _end_modestly()
     try:
         return programs.run(lambda: dispatch(arguments), _refuse)
@@ -70,6 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     finally:
         _outlast_other_ranks()
+
+
+def _with_dashes(word: str) -> str:
+    """An option spelt with underscores, as in Python, as it is spelt in help texts; other words as they are."""
+    option = re.fullmatch(r"(--[\w-]+)(=.*)?", word, re.DOTALL)
+    return word if option is None else option[1].replace("_", "-") + (option[2] or "")
 
 
 def dispatch(arguments: list[str]) -> int:

@@ -111,6 +111,27 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     return _gone_on(start, _fitting(_read(argv, file, start, prog, own)))
 
 
+def without_file(argv: Sequence[str], arguments: TrainArguments) -> list[str]:
+    """The words of a command line with the settings of its --config file in place of the file, which may change.
+
+    Args:
+        argv: the words, as `parse` takes them.
+        arguments: what `parse` has made of them.
+    """
+    peek = Parser(prog=TRAIN)
+    peek.add_argument("--config")
+    found, words = peek.parse_known_args(list(argv))
+    if not found.config:
+        return list(argv)
+    file, options = config_files.read(found.config), list(command_line.options_of(TrainArguments, arguments))
+    given = command_line.given(words, options)
+    words += file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
+    words += [word for plugin in file.texts("plugin") for word in ("--plugin", plugin)]
+    if "preset" in file.entries and "preset" not in given:
+        words += ["--preset", arguments.preset]
+    return [arguments.algorithm, *words] if "algorithm" in file.entries and _algorithm(words) is None else words
+
+
 def settings_of(
     algorithm: str | None,
     preset: str | None,

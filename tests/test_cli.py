@@ -305,6 +305,16 @@ def test_a_resume_with_other_workers_does_not_move_a_schedule_over_agent_steps(t
     assert chosen.optimizer.learning_rate_agent_steps == 7, "what a user says wins"
 
 
+def test_options_may_be_spelt_with_underscores_everywhere(tmp_path, capsys):
+    """Also those that are read before all others, and those of commands that pass the rest on."""
+    assert cli.main(["train", "ppo", "--print_config", "--adam_epsilon=1e-7"]) == 0
+    assert "adam-epsilon: 1.0e-07" in capsys.readouterr().out
+    assert cli.main(["study", "race", "--from_data", str(tmp_path / "none")]) == 2
+    assert f"--from-data {tmp_path / 'none'}" in capsys.readouterr().err
+    assert cli.main(["train", "--run_dir", "a_b/c_d", "--resume_or_start", "--preset", "no_such"]) == 2
+    assert "no_such" in capsys.readouterr().err, "values stay as they are"
+
+
 def test_a_job_that_is_requeued_twice_repeats_the_length_of_a_schedule_that_goes_on(tmp_path):
     run, half = str(tmp_path / "run"), 2_000
     command = f"ppo --run-dir {run} --resume-or-start --learning-rate-agent-steps 6e6 --exchange allreduce --workers "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddrl import cli, rundir, sealed
+from ddrl import cli, options, rundir, sealed
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.commands.submit import HELP, JobArguments
 from ddrl.config import TrainConfig
@@ -18,6 +18,7 @@ from ddrl.placement import start
 from ddrl.slurm import queue as queues
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note, noted
+from ddrl.types import Machine
 
 HOSTILE = "$(touch owned); `touch owned` \"'#%j"
 SMOKE = ("submit", "train", "ba3c", "--preset", "smoke")
@@ -219,6 +220,59 @@ def test_what_cannot_be_is_one_line(here, ddrl, name):
     assert (status, out) == (2, "") and message in err
     assert err.startswith("ddrl: ") and err.count("\n") == 1
     assert not (here / "runs").exists() and not (here / "studies").exists(), "nothing is left"
+
+
+CONFIG = """\
+algorithm: ppo
+preset: laptop
+game: pong
+workers: 2
+parameter_servers: 1
+video: false
+adam_epsilon: 1e-8
+run_dir: named
+"""
+
+
+def test_a_job_has_the_settings_of_the_file_as_it_was(here, ddrl):
+    (here / "pong.yaml").write_text(CONFIG)
+    words = ("submit", "train", "--config", "pong.yaml", "--minutes", "5", "--adam_epsilon=1e-5", "--dry-run")
+    status, out, _ = ddrl(*words)
+    train = next(line for line in out.splitlines() if line.startswith("train "))
+    assert status == 0 and "--config" not in train and train.startswith(f"train {here}/named 4 ")
+    again = options.parse(shlex.split(train)[3:], Machine(8, 16 * 10**9)).config
+    wanted = options.parse(["--config", "pong.yaml", "--minutes", "5", "--adam-epsilon=1e-5"], Machine(8, 16 * 10**9))
+    assert again == wanted.config.changed(run={"run_dir": ""}) and again.optimizer.adam_epsilon == 1e-5
+    status, _, said = ddrl(*words, "--nodes", "1", "--ranks-per-node", "8")
+    assert status == 2 and "--nodes 1 --ranks-per-node 8: 8 ranks, and the settings need 4" in said
+
+
+NOTES = """\
+#!/bin/sh
+env >"$HOME/environment"
+echo 12
+"""
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddrl, monkeypatch, inside):
+    program = here / "bin" / "sbatch"
+    program.parent.mkdir()
+    program.write_text(NOTES)
+    program.chmod(0o755)
+    monkeypatch.setattr("ddrl.slurm.submission.shutil.which", lambda name: str(program))
+    for name, value in {"HOME": str(here), "PATH": f"{program.parent}:/usr/bin:/bin"}.items():
+        monkeypatch.setenv(name, value)
+    own = {"SLURM_CONF": "/there", "SBATCH_ACCOUNT": "mine", "OMPI_MCA_btl": "tcp"}
+    of_job = {"SLURM_MEM_PER_NODE": "8192", "SLURM_CPU_BIND": "cores", "PMIX_RANK": "0", "SRUN_DEBUG": "3"}
+    of_job |= {"SLURM_JOB_ID": "7"} if inside else {}
+    for name, value in {**own, **of_job, "SBATCH_QOS": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert ddrl(*SMOKE, "--run-dir", "run")[0] == 0
+    told = (here / "environment").read_text().splitlines()
+    assert {f"{name}={value}" for name, value in own.items()} <= set(told)
+    assert len({f"{name}={value}" for name, value in of_job.items()} & set(told)) == (0 if inside else len(of_job))
+    assert not any(line.startswith("SBATCH_QOS") for line in told)
 
 
 # job.sh ---------------------------------------------------------------------------------------------------------------
@@ -658,6 +712,27 @@ def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypat
     status, out, err = ddrl("logs", "run", "-f")
     assert status == 0 and out.splitlines()[1:] == ["one of 13", "two ?]0;owned?", "three and more", "four"]
     assert err == "ddrl: job 13 has left the queue\n"
+
+
+@pytest.mark.parametrize(
+    "answers, status", [([True, *[False] * 3, True, *[False] * 3], 0), ([True, *[False] * 4], 2), ([False], 2)]
+)
+def test_logs_are_followed_while_slurm_fails_to_answer_now_and_then(here, ddrl, monkeypatch, answers, status):
+    run = a_run(here / "run")
+    note(run, JobRecord("13", run / "slurm-13.out"))
+    left = iter(answers)
+
+    def queue():
+        answer = next(left, None)
+        if answer is False:
+            raise UsageError("squeue did not answer; try again")
+        return [queues.QueuedJob("13", "RUNNING", "0:00", "2:00", "None", "/x.sh")] if answer else []
+
+    monkeypatch.setattr("ddrl.commands.logs.queue", queue)
+    for name, value in {"QUEUE_SECONDS": 0.0, "READ_SECONDS": 0.001, "UNANSWERED": 3}.items():
+        monkeypatch.setattr(f"ddrl.commands.logs.{name}", value)
+    found, _, err = ddrl("logs", "run", "-f")
+    assert (found, err.count("has left the queue")) == (status, status == 0), err
 
 
 def test_logs_of_a_study_are_those_of_all_tasks(here, ddrl):

@@ -22,6 +22,7 @@ from ddrl.slurm.text import as_typed, printable
 
 READ_SECONDS = 0.5
 QUEUE_SECONDS = 10.0  # Slurm's controller has others to answer
+UNANSWERED = 30  # times in a row that a busy Slurm may fail to answer while a job is followed
 CHUNK_BYTES = 1 << 20
 
 
@@ -102,14 +103,24 @@ def opened(records: Sequence[JobRecord], known: dict[Path, Output], lines: int |
 
 
 def follow(records: Sequence[JobRecord], lines: int | None) -> int:
-    """Prints until the jobs are gone from the queue; returns the exit status."""
+    """Prints until the jobs are gone from the queue; returns the exit status.
+
+    Raises:
+        UsageError: Slurm does not answer, at once or many times in a row.
+    """
     numbers = {record.number for record in records}
     outputs: dict[Path, Output] = {}
-    last, asked = None, time.monotonic() - QUEUE_SECONDS
+    last, asked, unanswered = None, time.monotonic() - QUEUE_SECONDS, UNANSWERED
     while True:
         gone = False
         if time.monotonic() - asked >= QUEUE_SECONDS:
-            asked, gone = time.monotonic(), not numbers & {job.number for job in queue()}
+            asked = time.monotonic()
+            try:
+                gone, unanswered = not numbers & {job.number for job in queue()}, 0
+            except UsageError:
+                unanswered += 1
+                if unanswered > UNANSWERED:
+                    raise
         for output in opened(records, outputs, lines):  # after the queue was asked, so that nothing is left
             last = output if output.show(output is not last) else last
         if gone:

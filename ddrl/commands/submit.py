@@ -204,11 +204,11 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
     machine = machine_of(job)
     own = [option.name for option in command_line.options_of(JobArguments)]
     arguments = options.parse(words, machine, "ddrl submit train", own)
-    config = arguments.config
+    words, config = options.without_file(words, arguments), arguments.config
     role, number = ("actors", config.apex.actors) if config.apex.actors else ("workers", config.exchange.workers)
     if any(command_line.name_of(word) == role for word in words):
         check_ranks(config, job)
-        return list(words), arguments
+        return words, arguments
     for _ in range(2):  # twice, as the evaluator has a rank of its own only beside several processes
         number += 0 if job.ranks is None else job.ranks - config.ranks
         if number < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -13,6 +14,9 @@ from ddrl.slurm.site import Site
 
 SUBMIT_SECONDS = 60.0
 PREFIX = "SBATCH_"
+OF_A_JOB = re.compile(r"(SLURM|SLURMD|SRUN|PMI|PMIX|OMPI_COMM)_(?!MCA_)")
+"""Variables of a job in which ddrl itself runs, such as that of salloc. sbatch hands on its environment, and the new
+job would take those about sizes for options of its own."""
 
 
 def require_sbatch() -> None:
@@ -38,11 +42,10 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
         script.write_text(text)
     except OSError as error:
         raise UsageError(f"cannot write {script}: {error.strerror}; choose another directory") from error
-    own = {name: value for name, value in os.environ.items() if value or not name.startswith(PREFIX)}
     try:
         done = subprocess.run(
             ["sbatch", "--parsable", *words, str(script)],
-            env=own | dict(site.variables),  # without empty ones, which sbatch would take for names
+            env=_environment() | dict(site.variables),
             capture_output=True,
             text=True,
             errors="replace",
@@ -55,3 +58,13 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
         said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.splitlines() if line.strip())
         raise UsageError(f"sbatch refuses the job: {said or 'it does not say why'}")
     return done.stdout.strip().split(";")[0]
+
+
+def _environment() -> dict[str, str]:
+    """The environment without that of a job, and without empty variables of sbatch, which it would take for names."""
+    foreign = OF_A_JOB if "SLURM_JOB_ID" in os.environ else re.compile("$^")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (value or not name.startswith(PREFIX)) and (name == "SLURM_CONF" or not foreign.match(name))
+    }
