@@ -15,6 +15,7 @@ from ddrl.builders.replay import exploration, replay_schedule, replay_template
 from ddrl.config import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, TrainConfig
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.envs.pinning import process_cores
+from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import anneal_of
 from ddrl.learner import Learner, Policy
 from ddrl.networks.network import Network
@@ -51,13 +52,17 @@ def seed_of(seed: int, worker: int, version: int) -> int:
 
 
 def make_environments(config: TrainConfig, worker: int = 0) -> list[VectorEnvironment]:
-    """A worker's environments, one object per group."""
+    """A worker's environments, one object per group.
+
+    Raises:
+        UsageError: the game cannot be made, or has several players and is not football.
+    """
     sampling, environment = config.sampling, config.environment
     if worker == config.exchange.workers - 1:
         slowed = environment.step_time_mean_ms * environment.step_time_straggler
         environment = dataclasses.replace(environment, step_time_mean_ms=slowed)
     groups = groups_of(config)
-    return [
+    environments = [
         make_environment(
             environment,
             sampling.simulators // groups,
@@ -67,6 +72,21 @@ def make_environments(config: TrainConfig, worker: int = 0) -> list[VectorEnviro
         )
         for group in range(groups)
     ]
+    _check_players(config, environments)
+    return environments
+
+
+def _check_players(config: TrainConfig, environments: list[VectorEnvironment]) -> None:
+    """Raises UsageError if the environments give other rows than the settings say, by which arrays are made."""
+    if sum(each.num_envs for each in environments) == config.rows:
+        return
+    game, players = config.environment.game, environments[0].players
+    for each in environments:
+        each.close()
+    raise UsageError(
+        f"{game} has {players} in its attribute `players`, and only football trains with several players (evaluations "
+        "work): rename the attribute if it means something else"
+    )
 
 
 def _cores_of(group: int, groups: int) -> tuple[int, ...]:

@@ -93,10 +93,10 @@ class OwnState:
         self._limit: Any = _find(env, TimeLimit)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Everything that decides the future."""
+        """Everything that decides the future, as copies, since a game may change its own arrays in place."""
         elapsed = None if self._limit is None else self._limit._elapsed_steps  # noqa: SLF001
         limited = {} if elapsed is None else {LIMITED: np.array(elapsed, np.int64)}
-        return self._game.get_state() | limited
+        return {name: np.array(value) for name, value in self._game.get_state().items()} | limited
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Inverse of get_state."""
@@ -144,7 +144,8 @@ def get_simulator_state(simulator: Simulator) -> dict[str, np.ndarray]:
         if simulator.final is not None:
             state["final"] = simulator.final
         if simulator.fresh is not None:
-            state["fresh"], state["fresh_lives"] = simulator.fresh[0], np.array(simulator.fresh[1].get("lives", 0))
+            observation, info = simulator.fresh
+            state["fresh"], state["fresh_lives"] = np.array(observation), np.array(info.get("lives", 0))
     return state
 
 

@@ -86,6 +86,8 @@ class PausingSimulator(Simulator):
             self.fresh = self.env.reset()
 
     def _restart(self) -> Start:
+        if self.fresh is None and self.final is None:  # resumed from the state of a simulator that resets in its turn
+            return super()._restart()
         if self.fresh is None:
             return self.final, {}
         fresh, self.fresh, self.ended = self.fresh, None, False

@@ -49,7 +49,7 @@ class ObservationsOfRun(gymnasium.ObservationWrapper):
         self._dtype = np.dtype(dtype)
         if self._dtype.names:
             return
-        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        low, high = {"u": (0, 255), "b": (0, 1)}.get(self._dtype.kind, (-np.inf, np.inf))
         self.observation_space = gymnasium.spaces.Box(low, high, shape, dtype)
 
     def observation(self, observation: Any) -> np.ndarray:

@@ -132,6 +132,7 @@ def _difference(given: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def _module(agent: Agent) -> Any:
     """A tf.Module with the parameters as variables and the functions `act` and `evaluate`."""
     network, space = agent.network, agent.action_space
+    action_shape = agent.taken(np.zeros((1, *space.action_shape), space.action_dtype)).shape[1:]  # the game's own
     prepared = network.prepare(tf.constant(agent.checkpoint.parameters, tf.float32))
     module = tf.Module()
     module.parameters = [tf.Variable(tensor, trainable=False) for tensor in tf.nest.flatten(prepared)]
@@ -143,7 +144,7 @@ def _module(agent: Agent) -> Any:
         if isinstance(space, Continuous):
             low, high = (np.array(bound, np.float32) for bound in space)
             bounded = tf.clip_by_value(output.policy[:, : space.head_size], low, high)
-            return {"action": bounded, "value": tf.identity(output.value)}
+            return {"action": tf.reshape(bounded, [-1, *action_shape]), "value": tf.identity(output.value)}
         action = tf.argmax(output.policy, axis=1, output_type=tf.int32) + agent.first_action
         name, each = (
             ("probabilities", tf.nn.softmax(output.policy)) if network.head is None else ("q_values", output.policy)

@@ -11,7 +11,8 @@ class Turns:
 
     When games are cut off, the short ones are over and the long ones are not, and a long game is often a good one. So
     the mean of those that are over is fair only if hardly any is cut off: a game begins only where it would be over in
-    time if it took as long as the longest one so far.
+    time if it took as long as the longest one so far. Games that a limit of steps ended count only while no game has
+    ended by itself: in some environments a limit ends every game, and in others only games that are stuck.
 
     Attributes:
         begun: games that have begun.
@@ -30,7 +31,7 @@ class Turns:
         self._seconds, self._clock = seconds, clock
         self._began: dict[int, float] = {}  # by row, of the game under way there
         self._start = clock()
-        self._longest = 0.0
+        self._longest = self._longest_cut = 0.0  # seconds of games that ended by themselves, and of those that were cut
 
     def begin(self, row: int) -> None:
         """A game begins in this row."""
@@ -42,12 +43,15 @@ class Turns:
 
         Args:
             row: of the game.
-            cut: a limit of steps ended it: it says nothing of how long the others take.
+            cut: a limit of steps ended it.
             able: whether another one can begin there; if not, the next one is left to the other rows.
         """
         self.over += 1
-        if not cut:
-            self._longest = max(self._longest, self._clock() - self._began[row])
+        seconds = self._clock() - self._began[row]
+        if cut:
+            self._longest_cut = max(self._longest_cut, seconds)
+        else:
+            self._longest = max(self._longest, seconds)
         if not able or self.begun >= self.games or not self._time_for_another():
             return False
         self.begin(row)
@@ -58,4 +62,5 @@ class Turns:
         return self._clock() - self._start > self._seconds
 
     def _time_for_another(self) -> bool:
-        return self._clock() - self._start + self._longest <= self._seconds
+        longest = self._longest or self._longest_cut
+        return self._clock() - self._start + longest <= self._seconds

@@ -234,6 +234,12 @@ class Concurrent(ReplaySchedule):
         self._begin(snapshot)
         self.batches.start(self.period, snapshot, snapshot.version)
 
+    def _fill(self, buffer: Unroll, snapshot: Snapshot) -> None:
+        """As in ReplaySchedule, but a single group acts in its own thread, too, which --pin-simulators then pins."""
+        self.actor_threads.begin(buffer, lambda: snapshot)
+        self.actor_threads.wait()
+        self._store(buffer)
+
     def _begin(self, target: Snapshot) -> None:
         self.target = target
         self._begun = self.actor_threads.settle()

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import tests.envs.scripted  # noqa: F401  (registers)
 from ddrl.algorithms.dpg import DPGConfig
 from ddrl.builders.agent import make_environments, make_learner, make_schedule, network_for
 from ddrl.builders.replay import exploration, target_function
@@ -168,6 +169,14 @@ def test_targets_ahead_of_the_updates_are_refused_where_target_networks_are_aver
     with pytest.raises(UsageError, match="dpg averages its target networks with every update, and its targets are"):
         target_function(config, None, observations, 4)
     assert target_function(config_of("sac", "smoke"), None, observations, 4) is None, "its loss computes them"
+
+
+@pytest.mark.parametrize("name", ["dqn", "a2c"])
+def test_a_game_of_several_players_that_is_not_football_is_refused(name):
+    """Replays and rollouts have one row for each simulator."""
+    config = config_of(name, "smoke", game="ddrl-test/Pair-v0")
+    with pytest.raises(UsageError, match="^ddrl-test/Pair-v0 has 2 in its attribute `players`, and only football"):
+        make_environments(config)
 
 
 def test_continuous_actions_are_refused_whatever_the_network():

@@ -28,7 +28,7 @@ PLACES = {
 }  # fmt: skip
 PLACE = re.compile(rf"\b({'|'.join(PLACES)})\b")
 OUTSIDE = ("make", "pip", "apt-get", "cp", ".", "sbatch", "ssh", "python")  # what is no command of ddrl
-LAUNCHERS = ("srun", "mpirun", "taskset", "env")
+LAUNCHERS = ("salloc", "srun", "mpirun", "taskset", "env")
 COMMANDS = pages.commands()
 OWN = [command for command in COMMANDS if command.words[0].split("/")[-1] not in OUTSIDE]
 

@@ -16,7 +16,8 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.gymnasium_path import make_atari
 from ddrl.envs.protocols import BA3C, STOOKE
-from ddrl.envs.saved_state import generator_state, set_generator_state, state_keeper
+from ddrl.envs.saved_state import generator_state, get_simulator_state, set_generator_state, state_keeper
+from ddrl.envs.simulators import PausingSimulator
 from ddrl.errors import UsageError
 from ddrl.types import EpisodeEnd
 from tests.envs.driving import assert_same, drive
@@ -266,6 +267,32 @@ def test_a_get_state_that_was_made_for_something_else_is_left_alone(gives, saved
         assert not saved or env.get_state()["0/steps"] == 3
     finally:
         gymnasium.registry.pop("ddrl-test/Named-v0")
+
+
+class InPlace(Named):
+    """Its observation and its state are one array, which each step changes; an episode has one step."""
+
+    def __init__(self):
+        self.place = np.zeros(1, np.float32)
+        super().__init__({"place": self.place})
+
+    def reset(self, *, seed=None, options=None):
+        return self.place, {}
+
+    def step(self, action):
+        self.place += 1.0
+        return self.place, 0.0, True, False, {}
+
+
+def test_a_saved_state_stays_as_it_is_while_the_game_steps_on():
+    simulator = PausingSimulator(InPlace())
+    simulator.reset(0)
+    simulator.next(0)
+    simulator.reset_ended()
+    state = get_simulator_state(simulator)
+    simulator.env.step(0)
+    assert simulator.env.place.tolist() == [2.0]
+    assert [state[name].tolist() for name in ("place", "final", "fresh")] == [[1.0]] * 3
 
 
 def test_the_state_of_wrappers_that_remember_is_not_known():

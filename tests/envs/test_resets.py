@@ -74,6 +74,17 @@ def test_in_pause_goes_on_to_the_bit():
     assert rows[0].observation.any() and rows[1].valid.all()
 
 
+def test_an_episode_that_had_ended_at_once_is_followed_by_the_next_in_pause():
+    env, again = make("ddrl/Catch-v0", 2, "at-once"), make("ddrl/Catch-v0", 2, "in-pause")
+    env.reset(1)
+    drive(env, 9)
+    assert env.recv().terminated.all()
+    again.set_state(env.get_state())
+    for one in (env, again):
+        one.send(np.ones(2, np.int32))
+    assert_same(drive(env, 10), drive(again, 10))
+
+
 class Slow(gymnasium.Env):
     """An episode of 2 steps; every reset but an instance's first waits for `gate`."""
 

@@ -40,7 +40,16 @@ class FromOne(gymnasium.Env):
         return np.full(3, 0.5), 1.0, True, False, {}
 
 
+class Shaped(FromOne):
+    """Actions are an array of this shape."""
+
+    def __init__(self, shape):
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, shape)
+
+
 gymnasium.register("test/FromOne-v0", FromOne)
+gymnasium.register("test/Square-v0", Shaped, kwargs={"shape": (2, 2)})
+gymnasium.register("test/Number-v0", Shaped, kwargs={"shape": ()})
 
 
 def run_of(path, algorithm, game, **groups):
@@ -164,6 +173,16 @@ def test_exports_act_the_same(agent, name, tmp_path):
         agent.export(tmp_path / name, 100)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("game, shape", [("Square", (2, 2)), ("Number", ())])
+def test_exported_actions_have_the_shape_that_the_games_step_takes(game, shape, name, tmp_path):
+    run = run_of(tmp_path / "run", "ppo", f"test/{game}-v0", **MLP)
+    agent = load_agent(run, (1, 64), compute_dtype="float32")
+    assert agent.export(tmp_path / name, 20)["same_actions"] == 20
+    copy = (exports._read_onnx if name.endswith(".onnx") else exports._read_saved_model)(tmp_path / name)
+    assert copy(np.zeros((3, 3), np.float32))["action"].shape == (3, *shape)
+
+
 def test_a_copy_that_acts_otherwise_is_not_written(tmp_path, monkeypatch):
     agent = load_agent(run_of(tmp_path / "run", "ppo", "CartPole-v1", **MLP), compute_dtype="float32")
     read = exports._read_saved_model
@@ -221,6 +240,15 @@ def test_actions_are_called_as_the_game_calls_them(tmp_path):
     actions = {int(agent.act(observation, greedy=False)) for _ in range(100)}
     assert actions == {1, 2} and agent.act(observation) in actions
     assert game.step(agent.act(observation))[2]
+
+
+def test_a_game_whose_observations_are_numbers_has_a_space_of_zeros_and_ones(tmp_path):
+    path = run_of(tmp_path / "run", "ppo", "FrozenLake-v1", **MLP)
+    agent, game = load_agent(path, (1,)), one_game(path)
+    observation, _ = game.reset(seed=1)
+    assert observation.dtype == bool and observation.sum() == 1 and game.observation_space.contains(observation)
+    assert game.action_space.contains(agent.act(observation))
+    game.close()
 
 
 def test_an_epsilon_that_continuous_actions_would_not_have_is_refused(tmp_path):

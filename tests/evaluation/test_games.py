@@ -297,17 +297,32 @@ def test_games_begin_only_where_they_will_be_over_in_time():
     assert result.scores == () and result.timed_out == 2 and now[0] == 6.0
 
 
-def test_a_long_game_keeps_others_from_beginning_unless_a_limit_of_steps_ended_it():
-    for cut, begins in ((False, False), (True, True)):
-        now = [0.0]
-        timed = turns(50, 2, 60.0, now)
-        timed.begin(0)
-        timed.begin(1)
-        now[0] = 40.0
-        assert timed.end(0, cut) is begins
-        assert not timed.time_is_up()
-        now[0] = 61.0
-        assert timed.time_is_up()
+def test_games_that_always_end_at_a_limit_begin_only_where_they_will_be_over_in_time():
+    now = [0.0]
+    # A limit ends a game of Reach after 8 steps, and a row lies between two: two begin at 9 s and 18 s, none at 27 s.
+    policy = lambda observations: np.zeros((len(observations), 4))
+    result = play_timed(EnvironmentConfig(game="ddrl-test/Reach-v0"), policy, 50, now, turns(50, 2, 32.0, now))
+    assert len(result.scores) == result.unfinished == 6 and result.timed_out == 0 and now[0] < 28.0
+
+
+@pytest.mark.parametrize(
+    ("before", "cut", "begins"), [(10.0, False, False), (10.0, True, True), (None, False, False), (None, True, False)]
+)
+def test_a_long_game_keeps_others_from_beginning_unless_a_limit_ended_it_and_others_end_by_themselves(
+    before, cut, begins
+):
+    now = [0.0]
+    timed = turns(50, 2, 60.0, now)
+    timed.begin(0)
+    timed.begin(1)
+    if before is not None:  # seconds after which the other game ended by itself
+        now[0] = before
+        assert timed.end(1, cut=False)
+    now[0] = 40.0
+    assert timed.end(0, cut) is begins
+    assert not timed.time_is_up()
+    now[0] = 61.0
+    assert timed.time_is_up()
 
 
 def test_games_with_drawn_actions_say_so_and_are_not_forced_to_fire():

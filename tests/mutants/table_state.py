@@ -174,7 +174,7 @@ MUTANTS = (
     Mutant(
         "evaluation-begins-games-that-time-cuts-off",
         "ddrl/evaluation/turns.py",
-        "return self._clock() - self._start + self._longest <= self._seconds",
+        "return self._clock() - self._start + longest <= self._seconds",
         "return self._clock() - self._start <= self._seconds",
         ("tests/evaluation/test_games.py::test_games_begin_only_where_they_will_be_over_in_time",),
         "The long games are cut off and left out, and the mean is that of the short ones.",

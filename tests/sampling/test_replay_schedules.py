@@ -101,6 +101,21 @@ def test_concurrent_acts_with_the_target_parameters():
             np.testing.assert_array_equal(unroll.value[t], policy(training.history[start], unroll.observation[t])[1])
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_concurrent_steps_each_group_in_one_thread_from_the_prefill_on(groups):
+    """`--pin-simulators` pins the first thread that steps a group."""
+    schedule, seen = make_schedule(Concurrent, groups=groups), set()
+    for i, actor in enumerate(schedule.actor_threads.actors):
+        receive = actor.environment.recv
+        actor.environment.recv = lambda i=i, receive=receive: (
+            seen.add((i, threading.current_thread().name)),
+            receive(),
+        )[1]
+    Training(schedule).run(UPDATES[Concurrent] + 1)
+    schedule.stop()
+    assert seen == {(i, f"simulators-{i}") for i in range(groups)}
+
+
 @KINDS
 def test_importance_counts_the_updates_of_other_workers(kind):
     """Each version of this worker is followed by three of others."""
