@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import io
 import os
 import re
@@ -26,10 +25,11 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.files import open_regular, read_regular, tail, write_whole
 from ddrl.named_runs import go_on
+from ddrl.run_lock import LOCK, locked
 
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
-RESULT, STOP, LOCK, STALLED = "result.json", "stop", "lock", "stalled"
+RESULT, STOP, STALLED = "result.json", "stop", "stalled"
 LOGGERS = "loggers.json"
 STALE = (STOP, RESULT, STALLED)
 """Files that the ranks of one start leave for the process that waits for them, and that must be gone at the next."""
@@ -39,38 +39,6 @@ LEFT_BY_A_START = re.compile(
 )
 
 _EARLIER = re.compile(r"config-(\d+)\.json")
-
-
-@contextlib.contextmanager
-def locked(path: Path, refusal: str = "") -> Iterator[int]:
-    """Context manager that locks a directory and yields the lock's file descriptor.
-
-    The lock of a process that is killed is free again. mpirun inherits the lock of its run, and so still holds it after
-    its launcher was killed.
-
-    Args:
-        path: directory of a run or a study.
-        refusal: message of the error if another process holds the lock (empty: that it trains the run).
-
-    Raises:
-        UsageError: another process holds the lock, or the directory cannot be written.
-    """
-    try:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise UsageError(f"cannot write in directory {path}: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        busy = f"{path} is being trained by another process: stop that one first"
-        raise UsageError(refusal or busy) from error
-    except OSError:
-        pass  # a file system without locks
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def config_to_dict(config: TrainConfig) -> dict[str, Any]:

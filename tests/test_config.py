@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import math
 import os
+import types
 
 import pytest
 
-from ddrl import algorithms, rundir
+from ddrl import algorithms, run_lock, rundir
 from ddrl.algorithms import ba3c
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import (
@@ -286,9 +289,39 @@ def test_a_directory_with_what_may_be_wanted_is_left_as_it_is(tmp_path, files):
 
 def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
     path, config = left_in(tmp_path / "run", {"config.json": SETTINGS})
-    with rundir.locked(path), pytest.raises(UsageError, match="is being trained by another process"):
+    with run_lock.locked(path), pytest.raises(UsageError, match="is being trained by another process"):
         rundir.create_run_dir(config)
     assert (path / "config.json").read_text() == SETTINGS
+
+
+@pytest.mark.parametrize(
+    "held, restarts, taken, told",
+    [
+        (0.2, "", True, 0),
+        (2.0, "", False, 0),
+        (2.0, "0", False, 0),
+        (0.2, "1", True, 0),
+        (90.0, "1", True, 1),
+        (200.0, "2", False, 1),
+    ],
+)
+def test_a_lock_that_is_held_is_tried_again(tmp_path, monkeypatch, capsys, held, restarts, taken, told):
+    """Whoever looks at the state of a run holds it for a moment, and a lost node may seem to hold it for longer."""
+    pauses = []
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    with (tmp_path / run_lock.LOCK).open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def sleep(seconds):
+            pauses.append(seconds)
+            if sum(pauses) >= held:
+                other.close()
+
+        monkeypatch.setattr(run_lock, "time", types.SimpleNamespace(monotonic=lambda: sum(pauses), sleep=sleep))
+        refused = pytest.raises(UsageError, match="is being trained by another process")
+        with contextlib.nullcontext() if taken else refused, run_lock.locked(tmp_path):
+            pass
+    assert capsys.readouterr().err.count("this requeued job waits up to 2 minutes") == told
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cluster.launch import find_mpirun
-from ddrl import programs, rundir
+from ddrl import programs, run_lock, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.launch.local import clear
@@ -187,11 +187,11 @@ def test_a_limit_of_file_sizes_is_one_line(tmp_path):
     one_line(done, "run/config.json: File too large; raise the limit of file sizes (ulimit -f)")
 
 
-@pytest.mark.parametrize("name", [rundir.LOG, rundir.STOP, rundir.LOCK])
+@pytest.mark.parametrize("name", [rundir.LOG, rundir.STOP, run_lock.LOCK])
 def test_a_directory_in_the_place_of_a_file_is_named(name, tmp_path):
     (tmp_path / "run" / name).mkdir(parents=True)
     done = ddrl(*SMOKE, "--run-dir", "run", cwd=tmp_path)
-    one_line(done, f"run/{name}" if name != rundir.LOCK else "run", "s a directory")
+    one_line(done, f"run/{name}" if name != run_lock.LOCK else "run", "s a directory")
 
 
 def test_a_log_that_cannot_be_written_is_named_before_a_resume_changes_anything(tmp_path):

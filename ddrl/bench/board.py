@@ -76,7 +76,7 @@ def measure(arguments: BoardBenchArguments) -> dict[str, Any]:
             ids = rows["ids"]
             series = ask(address, "/series", ids=ids[:FIRST], name=SERIES)
             seconds["curves"] = time.perf_counter() - start
-            while json.loads(ask(address, "/runs", ids=ids[:1], versions="0"))["reading"]:
+            while json.loads(ask(address, "/runs", since=1))["reading"]:
                 if time.perf_counter() - start > ALL_READ_SECONDS:
                     raise UsageError(
                         f"the board has not read all runs after {ALL_READ_SECONDS:.0f} s; use fewer --runs"
@@ -168,7 +168,7 @@ def served(root: Path) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, ...] = (), versions: str = "") -> bytes:
+def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, ...] = (), since: int = 0) -> bytes:
     """The board's answer to one HTTP request, as bytes.
 
     Args:
@@ -176,12 +176,12 @@ def ask(address: str, path: str, ids: list[int] | None = None, name: tuple[str, 
         path: the path to request.
         ids: IDs of runs.
         name: names of series.
-        versions: for the first runs, the versions that the page already has, separated by commas.
+        since: the largest version of a run that the page already has (0: it has no runs yet).
     """
     parts = urllib.parse.urlsplit(address)
     query = [*urllib.parse.parse_qsl(parts.query), *(("name", each) for each in name)]
     query += [("ids", ",".join(map(str, ids)))] if ids is not None else []
-    query += [("versions", versions)] if versions else []
+    query += [("since", str(since))] if since else []
     asked = parts._replace(path=path, query=urllib.parse.urlencode(query))
     with urllib.request.urlopen(urllib.parse.urlunsplit(asked), timeout=60.0) as answer:  # noqa: S310 - the board's own
         content: bytes = answer.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import math
 import threading
 import time
@@ -45,7 +46,7 @@ class Board:
         self._lock = threading.Lock()
         self._runs: dict[Path, BoardRun] = {}
         self._looked: dict[int, float] = {}
-        self._count = 0
+        self._count, self._versions = 0, itertools.count(1)
         self._searched = -SEARCH_SECONDS
 
     @property
@@ -53,19 +54,20 @@ class Board:
         """The directories, for the heading."""
         return shown(", ".join(map(str, self._roots)))
 
-    def runs(self, known: dict[int, int] | None = None, read_seconds: float = READ_SECONDS) -> dict[str, Any]:
+    def runs(self, since: int | None = None, read_seconds: float = READ_SECONDS) -> dict[str, Any]:
         """Rows of the table: of those runs that are new to the page or have changed.
 
         Args:
-            known: id -> version that the page has; None: of a page that gets everything at once.
+            since: largest version that the page has, which all later changes exceed; 0: it has nothing yet; None: of a
+                page that gets everything at once.
             read_seconds: how long to go on with reading what was not read whole yet.
         """
         with self._lock:
             self._refresh()
-            if known != {}:  # a page that has nothing yet gets its table at once
+            if since != 0:  # a page that has nothing yet gets its table at once
                 self._read_more(read_seconds)
             runs = list(self._runs.values())
-            changed = [run for run in runs if (known or {}).get(run.id) != run.version]
+            changed = [run for run in runs if run.version > (since or 0)]
             return {
                 "ids": [run.id for run in runs],
                 "runs": [run.summary() for run in changed],
@@ -157,7 +159,7 @@ class Board:
 
     def _new(self, path: Path, name: str) -> BoardRun:
         self._count += 1
-        return BoardRun(self._count, path, name)
+        return BoardRun(self._count, path, name, self._versions)
 
     def _read_more(self, seconds: float) -> None:
         """Reads runs whole, the newest first: they are looked at first."""

@@ -84,9 +84,15 @@ class Records:
             if is_train and not self.train.wanted():
                 skipped = line
                 continue
+            if not is_train:
+                self._take_skipped(skipped)
             skipped = b""
             self._take(line, is_train)
-        if skipped and (record := self._sound(skipped)) is not None:
+        self._take_skipped(skipped)
+
+    def _take_skipped(self, line: bytes) -> None:
+        """A `train` line that the series does not keep, and that may be the newest (empty: there is none)."""
+        if line and (record := self._sound(line)) is not None:
             self._take_newest(record)
 
     def _peek(self) -> None:

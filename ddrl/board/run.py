@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -44,14 +45,21 @@ class File(NamedTuple):
 class BoardRun:
     """One run.
 
+    Args:
+        number: its id.
+        path: its directory.
+        name: of the run, in any letters.
+        versions: ascending numbers above 0; the runs of a board share them (None: numbers of its own).
+
     Attributes:
         id: number by which the page asks for it, so that the page never names a file.
         name: as it is shown.
-        version: grows whenever something of it has changed.
+        version: the next of `versions` whenever something of it has changed; 0 before it was looked at.
     """
 
-    def __init__(self, number: int, path: Path, name: str) -> None:
+    def __init__(self, number: int, path: Path, name: str, versions: Iterator[int] | None = None) -> None:
         self.id, self.path, self.name = number, path, shown(name)
+        self._versions = versions or itertools.count(1)
         self.version = 0
         self._files: dict[str, File | None] = {}
         self._state, self._why = "interrupted", ""
@@ -89,12 +97,13 @@ class BoardRun:
         state = self._state_now()
         changed = state != (self._state, self._why)
         self._state, self._why = state
-        self.version += config or metrics or changed
+        if config or metrics or changed:
+            self.version = next(self._versions)
 
     def read(self) -> None:
         """Take in all metrics that were appended since the last call."""
         self._records.read()
-        self.version += 1
+        self.version = next(self._versions)
 
     def _has_changed(self, name: str) -> bool:
         file = _file(self.path / name)
@@ -140,7 +149,7 @@ class BoardRun:
             "left": self._left(),
             "evaluation": evaluation.get("mean"),
             "games": evaluation.get("games"),
-            "final": evaluation.get("final"),
+            "final": bool(evaluation.get("final")),
             "best": self._records.best,
             "training": newest.get("online_score_mean"),
             "spark": self._sparks(),
@@ -270,15 +279,23 @@ class BoardRun:
         return []
 
     def _time_split(self) -> dict[str, dict[str, float]]:
-        """Role -> activity -> share of the wall time of its ranks, over all records in which there were updates."""
+        """Role -> activity -> share of the wall time of its ranks, over all records in which there were updates.
+
+        Results that are not finite, because of numbers beyond float32, are left out.
+        """
         split: dict[str, dict[str, float]] = {}
         for name, values in self._active("time_split").items():
             role, _, activity = name.partition("/")
-            split.setdefault(shown(role), {})[shown(activity)] = round(float(np.nansum(values)) / values.size, 4)
+            share = float(np.nansum(values)) / values.size
+            if math.isfinite(share):
+                split.setdefault(shown(role), {})[shown(activity)] = round(share, 4)
         return split
 
     def _ranks(self) -> dict[str, dict[str, float]]:
-        """Rank -> cores that it uses, the most MB that it took, ms that it waits for the exchange, during updates."""
+        """Rank -> cores that it uses, the most MB that it took, ms that it waits for the exchange, during updates.
+
+        Results that are not finite are left out here, too.
+        """
         found: dict[str, dict[str, float]] = {}
         measures: dict[str, tuple[str, Callable[[np.ndarray], Any]]] = {
             "cpu_cores": ("cores", np.nanmean),
@@ -287,8 +304,9 @@ class BoardRun:
         }
         for kind, (word, measure) in measures.items():
             for rank, values in self._active(kind).items():
-                if np.isfinite(values).any():
-                    found.setdefault(shown(rank), {})[word] = round(float(measure(values)), 4)
+                measured = float(measure(values)) if np.isfinite(values).any() else math.nan
+                if math.isfinite(measured):
+                    found.setdefault(shown(rank), {})[word] = round(measured, 4)
         return found
 
     def _active(self, kind: str) -> dict[str, np.ndarray]:

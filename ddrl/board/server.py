@@ -95,8 +95,8 @@ class _Page(_Guarded):
 
 class _Runs(_Guarded):
     async def get(self) -> None:
-        ids, versions = self.numbers("ids"), self.numbers("versions")
-        await self.answer(lambda: self._board.runs(dict(zip(ids, versions))))
+        since = max(self.numbers("since"), default=0)
+        await self.answer(lambda: self._board.runs(since))
 
 
 class _Series(_Guarded):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ddrl import rundir
 from ddrl.board.texts import shown
-from ddrl.checks import flag
+from ddrl.checks import flag, is_finite
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_settings import OWN, by_group
@@ -52,9 +52,11 @@ class Settings:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
     def value(self, group: str, name: str, default: Any = None) -> Any:
-        """Of one setting, or `default` where it has none of that type."""
+        """Of one setting, or `default` where it has none of that type, or a number that is not finite as a float."""
         values = self._content.get(group)
         value = values.get(name, default) if isinstance(values, dict) else default
+        if isinstance(value, (int, float)) and not is_finite(value):
+            return default
         same = isinstance(value, type(default)) or (isinstance(default, float) and type(value) is int)
         return value if same or default is None else default
 

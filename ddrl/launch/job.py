@@ -20,7 +20,7 @@ from typing import Any
 
 from cluster.job import NUMBER, Job
 from cluster.topology import gather_json
-from ddrl import plugin_modules, programs, rundir
+from ddrl import plugin_modules, programs, run_lock, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
@@ -130,7 +130,7 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
     config, path = wanted.config, wanted.resume
     if path is None:
         path, config = rundir.create_run_dir(config)
-    stack.enter_context(rundir.locked(path))
+    stack.enter_context(run_lock.locked(path))
     resume = wanted.resume is not None
     evaluates_only = resume and not wanted.trains_more and outcome.lacks_evaluation_only(path, config)
     rundir.update_run_dir(path, config)

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cluster.launch import Launcher, find_mpirun, inspect_mpirun
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.launch import outcome
@@ -75,7 +75,7 @@ def train(
         path, config = rundir.create_run_dir(config)
     else:
         path = resume
-    with rundir.locked(path) as lock:
+    with run_lock.locked(path) as lock:
         evaluates_only = resume is not None and not trains_more and outcome.lacks_evaluation_only(path, config)
         flags = ["--evaluates-only"] if evaluates_only else []
         rundir.update_run_dir(path, config)

@@ -134,8 +134,8 @@ class Evaluations:
         # An evaluation that played all games for the target took longer than the next one will.
         longest = max(min(seconds, self._limit) if self._limit else seconds, self._needed)
         self._next_seconds = longest * (took / seconds if seconds else 1.0)
-        if games:
-            self._game_seconds = seconds / games
+        if games:  # a budget of agent steps takes as long, however many games are over in it
+            self._game_seconds = seconds / (self.config.eval_games if self.config.eval_agent_steps else games)
         self._playing, self.idle = None, True
         return True
 

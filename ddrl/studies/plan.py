@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.checks import did_you_mean, flag
 from ddrl.errors import UsageError, read_as
 from ddrl.studies.points import POINTS, Point, State, is_name, state_of
@@ -138,7 +138,7 @@ def held(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise _refused(directory, error) from error
     busy = f"--dir {directory}: another `ddrl study` is running in it; wait until it ends or stop it, or choose another"
-    with rundir.locked(directory, busy):
+    with run_lock.locked(directory, busy):
         yield
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.config import TrainConfig
 from ddrl.launch.outcome import ended_well
 from ddrl.reporting.metrics import read_metrics, without_undone
@@ -144,7 +144,7 @@ def note_failure(path: Path, message: str) -> None:
 def _locked(path: Path) -> bool:
     """Whether a process that still runs holds the run directory."""
     try:
-        descriptor = os.open(path / rundir.LOCK, os.O_RDWR)
+        descriptor = os.open(path / run_lock.LOCK, os.O_RDWR)
     except OSError:
         return False
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.checkpoint import list_checkpoints, load_latest
 from ddrl.config import TrainConfig
 from ddrl.placement.resources import this_machine
@@ -40,7 +40,7 @@ def measuring(measure: Callable[[Point], Mapping[str, Any]]) -> Callable[[Point,
 
     def run(point: Point, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
-        with rundir.locked(path):
+        with run_lock.locked(path):
             rundir.write_json(path / rundir.RESULT, {"status": "finished", **measure(point)})
 
     return run

@@ -44,3 +44,10 @@ def evaluation(line: int, mean: float, **more: Any) -> dict[str, Any]:
 def end(path: Path, status: str = "finished", message: str = "the budget is used up") -> None:
     """Writes the result."""
     rundir.write_json(path / rundir.RESULT, {"status": status, "message": message})
+
+
+def make_bare_runs(root: Path, count: int) -> None:
+    """Many runs that have nothing but the name of their algorithm, which takes no time."""
+    for number in range(count):
+        (root / f"bare-{number}").mkdir()
+        (root / f"bare-{number}" / rundir.CONFIG).write_text('{"algorithm_name": "ba3c"}')

@@ -28,21 +28,19 @@ def test_runs_come_and_go_while_the_page_is_open(tmp_path):
     now = [0.0]
     make_run(tmp_path / "first").write(train_record(1))
     board = Board([tmp_path], clock=lambda: now[0])
-    (first,) = board.runs({})["runs"]
+    (first,) = board.runs(0)["runs"]
     writer = make_run(tmp_path / "second")
-    known = {first["id"]: first["version"]}
-    assert board.runs(known)["runs"] == []
+    assert board.runs(first["version"])["runs"] == []
     now[0] += SEARCH_SECONDS
-    (second,) = board.runs(known)["runs"]
+    (second,) = board.runs(first["version"])["runs"]
     assert second["name"] == "second"
-    known[second["id"]] = second["version"]
     writer.write(train_record(7))
     now[0] += SEARCH_SECONDS
-    (changed,) = board.runs(known)["runs"]
+    (changed,) = board.runs(second["version"])["runs"]
     assert changed["update"] == 7
     (tmp_path / "first").rename(tmp_path.parent / "elsewhere")
     now[0] += SEARCH_SECONDS
-    assert board.runs(known)["ids"] == [second["id"]]
+    assert board.runs(changed["version"])["ids"] == [second["id"]]
 
 
 def test_long_runs_are_read_one_after_the_other(tmp_path):
@@ -51,7 +49,7 @@ def test_long_runs_are_read_one_after_the_other(tmp_path):
         for line in range(200):
             writer.write(train_record(line, padding="x" * 400))
     board = Board([tmp_path])
-    answer = board.runs({})
+    answer = board.runs(0)
     assert answer["reading"] == 2 and [row["update"] for row in answer["runs"]] == [199, 199]
     assert board.series([1], ["train/update"])["1"]["columns"]["train/update"] == list(range(200))
-    assert board.runs({1: 0})["reading"] == 0
+    assert board.runs(1)["reading"] == 0

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from ddrl.bench.board import served
+from ddrl.board.server import MOST_RUNS
 from ddrl.commands import board as command
-from tests.board.runs import end, evaluation, make_run, train_record
+from tests.board.runs import end, evaluation, make_bare_runs, make_run, train_record
 from tests.reporting.browser import find, tab
 
 PROGRAM = find()
@@ -139,6 +140,21 @@ def test_the_file_needs_no_network(tmp_path, runs, size):
             opened.value(f"document.getElementById('tab-{pane}').click()")
             opened.wait_until("document.getElementById('pane').innerText.length > 20")
             check(opened, size)
+
+
+def test_more_runs_than_one_request_may_name(tmp_path):
+    root = tmp_path / "runs"
+    growing = make_run(root / "growing")
+    growing.write(train_record(1))
+    make_bare_runs(root, MOST_RUNS)
+    with served(root) as (address, _), tab(PROGRAM, address, tmp_path / "profile", *DESKTOP) as opened:
+        opened.wait_until(READY)
+        growing.write(evaluation(1, 8.25))
+        opened.wait_until("document.querySelector('#rows').innerText.includes('8.25')")
+        opened.value(f"delete {READY}; document.querySelector('#rows thead input').click()")
+        opened.wait_until(READY)
+        assert opened.value("document.getElementById('count').textContent").endswith(f"{MOST_RUNS + 1} selected")
+        assert opened.complaints() == []
 
 
 def test_a_board_that_has_ended_is_said_to_be(tmp_path, runs):

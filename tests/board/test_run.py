@@ -8,9 +8,9 @@ import os
 
 import pytest
 
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.board.records import MOST_EVENTS, TAIL_BYTES
-from ddrl.board.run import BoardRun
+from ddrl.board.run import BoardRun, to_json
 from ddrl.board.series import MOST_POINTS
 from tests.board.runs import end, evaluation, make_run, train_record
 
@@ -93,6 +93,46 @@ def test_numbers_beyond_all_floats_are_left_out(tmp_path):
     assert run.details()["notes"] == ["1 damaged line of metrics.jsonl left out"]
 
 
+def test_numbers_beyond_float32_are_left_out(tmp_path):
+    """A series keeps them as float32, in which they are infinite, and JSON has no such number."""
+    writer = make_run(tmp_path / "run")
+    writer.write(train_record(1, exchange_ms_by_worker={"worker-0": 2.0, "worker-1": 3.0}))
+    huge = {
+        "time_split": {"worker": {"simulation": 1e39, "wait_data": 0.25}},
+        "cpu_cores": {"worker-0": 1e39},
+        "resident_mb": {"worker-0": 1e39},
+        "exchange_ms_by_worker": {"worker-0": 1e39, "worker-1": 3.0},
+    }
+    writer.write(train_record(2, **huge))
+    details = seen(tmp_path / "run").details()
+    assert details["time"] == {"worker": {"wait_data": 0.25}}
+    assert details["ranks"] == {"worker-1": {"exchange": 3.0}}
+    to_json(details)
+
+
+def test_settings_beyond_all_floats_are_left_out(tmp_path):
+    make_run(tmp_path / "run", agent_steps=10_000).write(train_record(1))
+    config = tmp_path / "run" / rundir.CONFIG
+    content = rundir.read_json(config)
+    content["run"]["minutes"] = 10**400
+    rundir.write_json(config, content)
+    row = seen(tmp_path / "run").summary()
+    assert row["progress"] == pytest.approx(0.01) and row["update"] == 1
+    to_json(row)
+
+
+def test_whether_an_evaluation_is_the_final_one_is_yes_or_no(tmp_path):
+    """Lines of earlier versions have no checksum, so that anything may stand there."""
+    make_run(tmp_path / "run").write(evaluation(1, 2.0))
+    assert seen(tmp_path / "run").summary()["final"] is False
+    line = {"kind": "evaluation", "wall_seconds": 2, "version": 2, "mean": 3, "maximum": 3, "games": 1}
+    with (tmp_path / "run" / rundir.METRICS).open("a") as file:
+        file.write(json.dumps({**line, "final": [float("nan")]}) + "\n")
+    row = seen(tmp_path / "run").summary()
+    assert row["evaluation"] == 3 and row["final"] is True
+    to_json(row)
+
+
 def test_what_a_resume_took_back_is_gone(tmp_path):
     writer = make_run(tmp_path / "run")
     for line in range(1, 9):
@@ -138,6 +178,7 @@ def test_a_long_run_shows_its_end_first_and_is_thinned(tmp_path):
     writer.event("started", "first update", 0.0)
     for line in range(2500):
         writer.write(train_record(line))
+    writer.write(evaluation(2499, 9.0))  # the lines before it are among those that the series does not keep
     end(tmp_path / "run")
     assert (tmp_path / "run" / rundir.METRICS).stat().st_size > TAIL_BYTES
     run = seen(tmp_path / "run")
@@ -145,8 +186,14 @@ def test_a_long_run_shows_its_end_first_and_is_thinned(tmp_path):
     run.read()
     updates = column(run, "train/update")
     assert len(updates) <= MOST_POINTS + 1 and updates[:2] == [0, 4] and updates[-1] == 2499
+    assert run.summary()["update"] == 2499
     assert [event["name"] for event in run.details()["events"]] == ["started"]
     assert len(run.columns(["train/loss"], most=100)["train/loss"]) <= 100
+    writer.event("resumed", "from update 2490", 2490.0)
+    run.look()
+    again = seen(tmp_path / "run")
+    again.read()
+    assert run.summary()["update"] == again.summary()["update"] == 2488, "the last one that the series has"
 
 
 def test_states(tmp_path):
@@ -156,7 +203,7 @@ def test_states(tmp_path):
     assert seen(path).summary()["state"] == "running", "it wrote just now"
     os.utime(path / rundir.METRICS, (0, 0))
     assert seen(path).summary()["state"] == "interrupted"
-    with (path / rundir.LOCK).open("rb") as lock:
+    with (path / run_lock.LOCK).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = seen(path)
         assert run.summary()["state"] == "running", "its process holds the lock"

@@ -6,13 +6,16 @@ import http.client
 import json
 import re
 import socket
+import time
 import urllib.parse
 from typing import NamedTuple
 
 import pytest
 
 from ddrl.bench.board import ask, served
-from tests.board.runs import end, evaluation, make_run, train_record
+from ddrl.board.page import STATIC
+from ddrl.board.server import MOST_RUNS
+from tests.board.runs import end, evaluation, make_bare_runs, make_run, train_record
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -117,12 +120,28 @@ def test_what_the_page_asks(board):
     (details,) = json.loads(ask(board, "/details", [number]))
     assert [video["name"] for video in details["videos"]] == ["video.mp4"], "links lead elsewhere"
     assert details["settings"]["environment"]["game"] == "ddrl/Catch-v0"
-    versions = {
-        "ids": ",".join(str(row["id"]) for row in rows["runs"]),
-        "versions": ",".join(str(row["version"]) for row in rows["runs"]),
-    }
-    again = json.loads(get(board, f"/runs?{urllib.parse.urlencode(versions)}").body)
+    newest = max(row["version"] for row in rows["runs"])
+    again = json.loads(ask(board, "/runs", since=newest))
     assert again["runs"] == [] and again["ids"] == rows["ids"]
+
+
+def test_more_runs_than_one_request_may_name_are_kept_up_to_date(tmp_path):
+    writer = make_run(tmp_path / "running")
+    make_bare_runs(tmp_path, MOST_RUNS)
+    with served(tmp_path) as (address, _):
+        rows = json.loads(ask(address, "/runs"))
+        assert len(rows["ids"]) == len(rows["runs"]) == MOST_RUNS + 1
+        newest = max(row["version"] for row in rows["runs"])
+        writer.write(train_record(7))
+        until, changed = time.monotonic() + 20, []
+        while not changed and time.monotonic() < until:
+            time.sleep(0.2)
+            changed = json.loads(ask(address, "/runs", since=newest))["runs"]
+        assert [(row["name"], row["update"]) for row in changed] == [("running", 7)]
+
+
+def test_the_page_asks_for_no_more_runs_at_once_than_the_server_takes():
+    assert f"const MOST_RUNS = {MOST_RUNS};" in (STATIC / "source.js").read_text()
 
 
 def test_a_video_from_its_middle_on(board):

@@ -202,6 +202,14 @@ def test_the_final_evaluation_has_a_share_of_the_time_of_training_or_what_was_as
     assert counted.final_seconds(600.0) == 25.0 and counted.at_the_end(600.0)["limit_seconds"] == 48.0
 
 
+def test_a_budget_of_agent_steps_takes_as_long_however_many_games_are_over_in_it():
+    settings = EvaluationConfig(eval_games=30, eval_agent_steps=125_000, final_evaluation_minutes=10.0)
+    counted = Evaluations(settings, 0)
+    counted.start(100)
+    counted.finish({"version": 100, "seconds": 60.0, "games": 240, "timed_out": 0})
+    assert counted.final_seconds(600.0) == 60.0
+
+
 def test_a_lost_evaluator_plays_no_more():
     counted = evaluations()
     counted.start(100)

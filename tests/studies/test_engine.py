@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -148,7 +148,7 @@ def test_a_point_that_another_process_runs_is_left_to_it(tmp_path, capsys):
     _, plan = begun(tmp_path, runner)
     path = plan.path(plan.points[0])
     path.mkdir(parents=True)
-    with (path / rundir.LOCK).open("w") as lock:
+    with (path / run_lock.LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert plan.state(plan.points[0]).status == "running"
         run_points(plan, runner)

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from ddrl import rundir, sealed
+from ddrl import run_lock, rundir, sealed
 
 LINES, SECONDS = 20, 0.03
 PACE = "FAKE_TRIAL_PACE"
@@ -36,7 +36,7 @@ def main() -> None:
     asked = json.loads(sys.stdin.buffer.readline())
     path, config = Path(asked["path"]), rundir.config_from_dict(asked["config"])
     path.mkdir(parents=True, exist_ok=True)
-    with rundir.locked(path):
+    with run_lock.locked(path):
         rundir.write_json(path / rundir.CONFIG, rundir.config_to_dict(config))
         if config.optimizer.batch_size == 64:
             rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": "it broke"})

@@ -41,9 +41,9 @@ class BoardPage {
   }
 
   async refresh() {
-    const known = Object.fromEntries([...this.state.runs.values()].map((run) => [run.id, run.version]));
+    const since = Math.max(0, ...[...this.state.runs.values()].map((run) => run.version));
     try {
-      const answer = await this.source.runs(known);
+      const answer = await this.source.runs(since);
       const present = new Set(answer.ids);
       for (const id of this.state.runs.keys()) if (!present.has(id)) this.#forget(id);
       for (const run of answer.runs) this.state.runs.set(run.id, run);

@@ -1,6 +1,8 @@
 "use strict";
 // Where the numbers come from: a server that is asked again and again, or the page itself.
 
+const MOST_RUNS = 1000; // that one request may ask for
+
 class ServedSource {
   live = true;
 
@@ -8,19 +10,19 @@ class ServedSource {
     this.token = new URLSearchParams(location.search).get("token") ?? "";
   }
 
-  /** Rows that changed since versions {id: version} were known. */
-  runs(known) {
-    return this.#ask("runs", { ids: Object.keys(known).join(), versions: Object.values(known).join() });
+  /** Rows that have changed since a version: a later change of any run has a larger one. */
+  runs(since) {
+    return this.#ask("runs", { since });
   }
 
   /** {id: {version, columns: {name: [number or null]}}} */
-  series(ids, names) {
-    return this.#ask("series", { ids: ids.join() }, names);
+  async series(ids, names) {
+    return Object.assign({}, ...(await this.#askInParts("series", ids, names)));
   }
 
   /** Settings, events, videos and times. */
-  details(ids) {
-    return this.#ask("details", { ids: ids.join() });
+  async details(ids) {
+    return (await this.#askInParts("details", ids)).flat();
   }
 
   logs(ids) {
@@ -30,6 +32,13 @@ class ServedSource {
   /** Address of a video. */
   video(id, index) {
     return `video/${id}/${index}?${new URLSearchParams({ token: this.token })}`;
+  }
+
+  /** The answers to as many requests as so many runs need. */
+  async #askInParts(path, ids, names) {
+    const answers = [];
+    for (let i = 0; i < ids.length; i += MOST_RUNS) answers.push(await this.#ask(path, { ids: ids.slice(i, i + MOST_RUNS).join() }, names));
+    return answers;
   }
 
   async #ask(path, parameters, names = []) {
@@ -48,8 +57,8 @@ class WrittenSource {
     this.content = content;
   }
 
-  async runs(known) {
-    return Object.keys(known).length ? { ...this.content, runs: [] } : this.content;
+  async runs(since) {
+    return since ? { ...this.content, runs: [] } : this.content;
   }
 
   async series(ids) {

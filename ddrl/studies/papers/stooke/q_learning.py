@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddrl import checks, rundir
+from ddrl import checks, run_lock, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import learning_panel, spread_text
@@ -248,7 +248,7 @@ def run_both(point: Point, path: Path) -> None:
     config, configs = point.config, (point.config, secondary_config(point))
     first = {name: rundir.config_to_dict(settings) for name, settings in zip(LEARNERS, configs)}
     patience = 2 * config.evaluation.longest_seconds + config.run.start_seconds + config.run.stall_seconds
-    with rundir.locked(path), Interrupts() as interrupts:
+    with run_lock.locked(path), Interrupts() as interrupts:
         for name in (rundir.METRICS, rundir.RESULT):
             (path / name).unlink(missing_ok=True)
         rundir.write_json(path / rundir.CONFIG, first["sampler"])

@@ -1,0 +1,80 @@
+"""The lock of a run's or a study's directory, which whoever works there holds."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddrl.errors import UsageError
+
+LOCK = "lock"
+"""Name of the file in the directory that is locked."""
+BUSY_SECONDS = 0.5
+"""How long a lock is tried again: whoever looks whether a run is still running holds it for a moment."""
+REQUEUED_SECONDS = 120.0
+"""How much longer a requeued Slurm job tries: a file server may keep the lock of a lost node until its lease ends."""
+
+
+@contextlib.contextmanager
+def locked(path: Path, refusal: str = "") -> Iterator[int]:
+    """Context manager that locks a directory and yields the lock's file descriptor.
+
+    The lock of a process that is killed is free again. mpirun inherits the lock of its run, and so still holds it after
+    its launcher was killed. A lock that is held is tried again for BUSY_SECONDS, and in a Slurm job that was requeued
+    for REQUEUED_SECONDS more.
+
+    Args:
+        path: directory of a run or a study.
+        refusal: message of the error if another process holds the lock (empty: that it trains the run).
+
+    Raises:
+        UsageError: another process holds the lock, or the directory cannot be written.
+    """
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UsageError(f"cannot write in directory {path}: {error.strerror}") from error
+    try:
+        if not (_lock(descriptor, BUSY_SECONDS, 0.05) or _lock_of_a_lost_node(descriptor, path)):
+            raise UsageError(refusal or f"{path} is being trained by another process: stop that one first")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, seconds: float, pause: float) -> bool:
+    """Locks an open file, and tries again for so many seconds while another process holds the lock.
+
+    Returns:
+        Whether no other process holds it any more; also true on a file system without locks.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+        except OSError:
+            return True  # a file system without locks
+        time.sleep(pause)
+
+
+def _lock_of_a_lost_node(descriptor: int, path: Path) -> bool:
+    """In a Slurm job that was requeued, waits for the lock, which a node that was lost may seem to hold for a while.
+
+    Returns:
+        Whether the lock was taken; false at once in any other process.
+    """
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "")
+    if not restarts.isdecimal() or int(restarts) == 0:
+        return False
+    wait = f"this requeued job waits up to {REQUEUED_SECONDS / 60:g} minutes, in case a lost node holds its lock"
+    print(f"ddrl: {path} is in use by another process; {wait}", file=sys.stderr, flush=True)
+    return _lock(descriptor, REQUEUED_SECONDS, 1.0)
