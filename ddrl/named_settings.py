@@ -61,10 +61,13 @@ def typed(config: TrainConfig, names: Mapping[str, Any]) -> dict[str, tuple[str,
 
 
 def plain(value: Any, hint: Any) -> Any:
-    """A value from Python as a setting has it: NumPy's numbers, paths, and whole floats such as 1e6 are converted."""
-    value = value.item() if isinstance(value, np.generic) else value
+    """A value from Python as a setting has it: NumPy's numbers and arrays, paths, and whole floats such as 1e6 are
+    converted, also in lists."""
+    value = value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if typing.get_origin(hint) is tuple and isinstance(value, (list, tuple)):
+        return [plain(item, typing.get_args(hint)[0]) for item in value]
     kinds = typing.get_args(hint) or (hint,)
     whole = isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds
     return int(value) if whole else value

@@ -139,7 +139,7 @@ def settings_of(
     *,
     resume: str | os.PathLike[str] | None = None,
     resume_or_start: bool = False,
-    plugin: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    plugin: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = (),
     config: str | os.PathLike[str] = "",
     **names: Any,
 ) -> TrainArguments:
@@ -150,7 +150,7 @@ def settings_of(
         preset: name of the preset (None: default).
         machine: the machine on which they are read.
         resume, resume_or_start: as in TrainArguments.
-        plugin: one plugin, or several.
+        plugin: one plugin, or several (None: none).
         config: file of settings, which override the preset and are overridden by `names`.
         names: settings, such as learning_rate=1e-3.
 

@@ -74,13 +74,13 @@ def load(plugins: Iterable[str]) -> None:
             _contents[plugin] = _content(_loaded[plugin])
 
 
-def load_named(named: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Loads plugins as users name them, one or several; returns them as they are recorded.
+def load_named(named: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> list[str]:
+    """Loads plugins as users name them, one, several, or none (None); returns them as they are recorded.
 
     Raises:
         UsageError: one of them cannot be loaded.
     """
-    several = [named] if isinstance(named, (str, os.PathLike)) else named
+    several = [named] if isinstance(named, (str, os.PathLike)) else named or ()
     new = [recorded(os.fspath(plugin)) for plugin in several]
     load(new)
     return new

@@ -14,6 +14,7 @@ from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_runs import run_and_checkpoint
+from ddrl.named_settings import plain
 from ddrl.reporting.metrics import read_metrics, without_undone
 from ddrl.reporting.plots import figure_of_run
 
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
 KINDS = ("train", "evaluation", "event")
 
 
-def load(path: str | os.PathLike[str], plugin: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = ()) -> Run:
+def load(
+    path: str | os.PathLike[str], plugin: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = ()
+) -> Run:
     """The run in a directory, whether it has ended or not.
 
     Args:
         path: of the run directory.
-        plugin: one of the run that has moved, named where it is now, or several.
+        plugin: one of the run that has moved, named where it is now, or several (None: none).
 
     Raises:
         UsageError: there is no run, or a plugin cannot be loaded.
@@ -121,7 +124,7 @@ class Run:
         seed: int = 0,
         epsilon: float | None = None,
         starts: str | os.PathLike[str] = "",
-        checkpoint: int | str | os.PathLike[str] = "",
+        checkpoint: int | str | os.PathLike[str] | None = "",
         actions: Literal["greedy", "drawn"] | None = None,
     ) -> dict[str, Any]:
         """Plays games with a checkpoint as `ddrl evaluate` does; returns the record that it adds to the run: mean,
@@ -132,8 +135,8 @@ class Run:
             seed: of the games.
             epsilon: probability of a random action (None: that of the run's evaluations).
             starts: Atari: a file of recorded starts.
-            checkpoint: the number of its update, one of `checkpoints`, or "best": of its best evaluation (empty: the
-                newest).
+            checkpoint: the number of its update, one of `checkpoints`, or "best": of its best evaluation (empty or
+                None: the newest).
             actions: the greedy ones, or drawn from the policy (None: those of the run's evaluations, greedy where
                 `epsilon` is given).
 
@@ -142,12 +145,13 @@ class Run:
         """
         from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 
+        games, seed, epsilon = plain(games, int), plain(seed, int), plain(epsilon, float)
         named = _named(checkpoint)
         return evaluate_newest(
             EvaluateArguments(str(self.path), games, seed, epsilon, actions, os.fspath(starts), named)
         )
 
-    def agent(self, checkpoint: int | str | os.PathLike[str] = "", seed: int = 0) -> Agent:
+    def agent(self, checkpoint: int | str | os.PathLike[str] | None = "", seed: int = 0) -> Agent:
         """What it has learned, for use in any loop. TensorFlow is loaded.
 
         Args:
@@ -169,9 +173,9 @@ class Run:
         return make_environment(self, render_mode)
 
 
-def _named(checkpoint: int | str | os.PathLike[str]) -> str:
-    """As `--checkpoint` takes it."""
-    return os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else str(checkpoint)
+def _named(checkpoint: int | str | os.PathLike[str] | None) -> str:
+    """As `--checkpoint` takes it; None is its default, too."""
+    return "" if checkpoint is None else str(plain(checkpoint, str))
 
 
 def columns_of(records: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -26,7 +26,7 @@ def train(
     resume: str | os.PathLike[str] | None = None,
     resume_or_start: bool = False,
     progress: bool = True,
-    callbacks: Sequence[Callback | str] = (),
+    callbacks: Sequence[Callback | str] | None = (),
     **settings: Any,
 ) -> Run:
     """Trains an agent, with the settings, defaults and refusals of `ddrl train`, and returns the run when it has ended.
@@ -47,7 +47,7 @@ def train(
         resume_or_start: go on with `run_dir` where a run has begun; begin it where none has.
         progress: show how it goes: a panel on a terminal, plain lines elsewhere. False: nothing is printed.
         callbacks: objects, which are called in this process with each record as it is written (not in a job), and names
-            that are registered, which the chief calls. One that returns False stops the run.
+            that are registered, which the chief calls (None: none). One that returns False stops the run.
         settings: options of `ddrl train` in snake case: game="CartPole-v1", minutes=2, learning_rate=1e-3.
 
     Raises:
@@ -58,6 +58,7 @@ def train(
     machine = this_machine()
     if isinstance(callbacks, (str, Callback)):  # one of them: a word is a sequence of letters, too
         raise UsageError(f"callbacks is {callbacks!r:.80}, which is not a list")
+    callbacks = callbacks or ()
     here = [each for each in callbacks if not isinstance(each, str)]
     named = [each for each in callbacks if isinstance(each, str)]
     settings |= {"callbacks": named} if named else {}
@@ -103,7 +104,7 @@ def _ended(status: int, run_dir: Path) -> Run:
         raise KeyboardInterrupt(f"killed; resume with ddrl.train({again})")
     result = rundir.read_json(run_dir / rundir.RESULT)
     why = str((result or {}).get("message") or f"see {run_dir / rundir.LOG}")
-    raise RunFailed(f"the run in {run_dir} failed: {why}", run_dir)
+    raise RunFailed(f"the run in {run_dir} failed: {why}", run_dir.absolute())
 
 
 @contextmanager

@@ -181,7 +181,8 @@ class Learner:
         self.model = self._new_model(settings)
         state = self._load()
         self._before, self._began, self._paused = state.get("seconds", 0.0), time.monotonic(), 0.0
-        self._next_line, self._next_evaluation = 0.0, self.seconds + 60 * options.eval_every_minutes
+        self._next_line = 0.0
+        self._next_evaluation = state.get("next_evaluation", self.seconds + 60 * options.eval_every_minutes)
         self._evaluated_at, self._evaluated_steps = -LEAST_BETWEEN_SECONDS, -1
         self._evaluation_seconds: float | None = state.get("evaluation_seconds")  # duration of the newest evaluation
         self._first_steps = self.model.num_timesteps
@@ -348,7 +349,8 @@ class Learner:
         torch.save(self.model.get_parameters(), partial)
         partial.replace(self.directory / MODEL)
         state = {"settings": self._zoo, "seconds": self.seconds, "statistics": self.games.statistics(),
-                 "agent_steps": self.model.num_timesteps, "evaluation_seconds": self._evaluation_seconds}  # fmt: skip
+                 "agent_steps": self.model.num_timesteps, "evaluation_seconds": self._evaluation_seconds,
+                 "next_evaluation": self._next_evaluation}  # fmt: skip
         partial = self.directory / f"{STATE}.partial"
         partial.write_text(json.dumps(state))
         partial.replace(self.directory / STATE)

@@ -106,10 +106,9 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
         UsageError: the settings are refused.
     """
     optuna_module()
+    at_once = 1 if arguments.submit else arguments.at_once  # tasks of an array do not share this machine
     here = this_machine()
-    share = here._replace(
-        cores=max(1, here.cores // arguments.at_once), memory_bytes=here.memory_bytes / arguments.at_once
-    )
+    share = here._replace(cores=max(1, here.cores // at_once), memory_bytes=here.memory_bytes / at_once)
     own = [option.name for option in command_line.options_of(TuneArguments)]
     asked = options.parse(train, share, "ddrl tune", own)
     if not arguments.space:

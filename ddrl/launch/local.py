@@ -177,7 +177,8 @@ def _run(
                 restarts.note(again)
                 display.update(follower.read())  # here, as the next records say that the ranks have begun
                 clear(path)
-                argv = [*program, *(["--resume"] if again.resume else []), "--minutes", repr(again.minutes)]
+                # Without a checkpoint, too: the event `resumed` then takes back what the dead start has recorded.
+                argv = [*program, "--resume", "--minutes", repr(again.minutes)]
             if supervisor.killed:
                 console.print(f"killed; {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
                 return KILLED

@@ -18,12 +18,10 @@ class Restart(NamedTuple):
 
     Attributes:
         text: why, and from where.
-        resume: from a checkpoint; else from the beginning.
         minutes: what is left of the budget (0: there is none).
     """
 
     text: str
-    resume: bool
     minutes: float
 
 
@@ -63,7 +61,7 @@ class Restarts:
         text = (
             f"{lost}: the run starts again from {where} (restart {self._in_vain} of {limit} without a new checkpoint)"
         )
-        return Restart(text, newest is not None, self._minutes_left())
+        return Restart(text, self._minutes_left())
 
     def note(self, restart: Restart) -> None:
         """Writes the event `restarted`; no rank may be alive."""

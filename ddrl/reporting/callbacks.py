@@ -42,7 +42,7 @@ class RunContext(NamedTuple):
     Attributes:
         config: all settings of the run.
         run_dir: the directory of the run.
-        resumed: the run goes on from a checkpoint.
+        resumed: the run has begun before, and goes on from its newest checkpoint if there is one.
         lines: number of lines in its metrics.jsonl so far.
     """
 

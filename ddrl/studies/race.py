@@ -157,7 +157,7 @@ class RaceSettings(TargetSettings):
             tables=[*tables, *of_all],
             panels=[*panels, *profiles],
             notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
-            careful=_uneven(groups),
+            careful=[*_uneven(groups), *_unplanned(outcomes)],
         )
 
     def _panels(self, groups: Sequence[Group], game: str) -> Iterator[Panel]:
@@ -257,20 +257,42 @@ def _uneven(groups: Sequence[Group]) -> list[str]:
     return [f"{what}, as on a machine that is not quiet: {', '.join(named)}"] if named else []
 
 
+def _unplanned(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yields a line for each run of a rival whose program had other options than those of its point, such as a copy
+    from another study. Results of earlier versions do not say which options it had."""
+    for run in outcomes:
+        if not (_is_peers(run.point) and isinstance(run.result.get("options"), list)):
+            continue
+        had, planned = (_settings(words) for words in (run.result["options"], rival_options(run.point)))
+        others = ", ".join(setting for setting in had if setting not in planned)
+        missing = ", ".join(setting for setting in planned if setting not in had)
+        if others or missing:
+            yield f"{run.point.name} ran with other settings than planned: {others or '-'} (planned: {missing or '-'})"
+
+
+def _settings(words: Sequence[Any]) -> list[str]:
+    """Options of a program with their values, such as 'minutes 60.0', from its words."""
+    return f" {' '.join(map(str, words))}".split(" --")[1:]
+
+
 def _median(times: TimeToScore) -> float:
     return np.inf if times.median is None else times.median
 
 
 def _caution(first: TimeToScore, others: Sequence[TimeToScore]) -> str:
     """The end of a clause with what a ratio of medians hides: there are few runs, or some runs of the slower system
-    were faster than some of the other, or could have been. Empty if there is nothing to say."""
+    were faster than some of the other, or could have been, or some runs of the faster one missed the target. Empty if
+    there is nothing to say."""
     runs = min(times.count for times in (first, *others))
     if runs < FEW:
         some = "one run says" if runs == 1 else f"{counted(runs, 'run')} say"
         return f"; {some} little about chance"
-    slowest = np.inf if first.missed else max(first.reached)
+    slowest = max(*first.reached, first.limit if first.missed else 0.0)
     if slowest >= min((seconds for times in others for seconds in times.reached), default=np.inf):
         return "; some runs of the slower one were faster than some of the other"
+    if first.missed:
+        too = ", too" if any(times.missed for times in others) else ""
+        return f"; {first.missed} of {counted(first.count, 'run')} of the faster one missed it{too}"
     given = min((times.limit for times in others if times.missed), default=np.inf)
     return "; some runs of the slower one had less time than some of the other took" if slowest >= given else ""
 
@@ -283,7 +305,12 @@ def run_point(point: Point, path: Path, peer_python: str) -> None:
     """Runs a point with ddrl, or with Stable-Baselines3, whose Python is `peer_python`."""
     if point.labels["library"] == OURS:
         train_point(point, path)
-        return
+    else:
+        run_rival(peer_python, rival_options(point), path)
+
+
+def rival_options(point: Point) -> list[str]:
+    """The options of the rival's program for a point, without the run's directory, which belongs to the machine."""
     game, atari = peer_game(point.labels["game"])
     run, evaluation, rival = point.config.run, point.config.evaluation, point.labels["rival"]
     options: dict[str, Any] = {
@@ -296,7 +323,7 @@ def run_point(point: Point, path: Path, peer_python: str) -> None:
         options["target"] = target
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     flags = ["--atari"] * atari + ["--go-on"] * (not rival.get("stop_at_target", True))
-    run_rival(peer_python, [*words, *flags], path)
+    return [*words, *flags]
 
 
 RACE = Study(

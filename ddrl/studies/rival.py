@@ -26,6 +26,8 @@ END_SECONDS = 60.0  # that the program has to save its model after a request to 
 def run_rival(python: str, options: Sequence[str], path: Path) -> None:
     """Trains with the other library in `path`, or goes on there; leaves metrics.jsonl and result.json as ddrl does.
 
+    The result also has the options, so that a report can compare them with those of the point.
+
     Args:
         python: the Python of the environment that has the library.
         options: options of the program, without the directory.
@@ -49,13 +51,13 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
         reader.start()
         status = _wait(process, interrupts)
         reader.join()
+        if result and not troubles:  # while the directory is locked: another process may be about to run the point
+            rundir.write_json(path / rundir.RESULT, result | {"options": list(options)})
     if troubles:
         raise RuntimeError(f"the rival was ended: {in_one_line(troubles[0])}")
     if status == peer_learner.MISSING:
         raise UsageError(f"--peer-python {python}: {PEER} is not installed; {how_to_install(PEER)}")
-    if result:
-        rundir.write_json(path / rundir.RESULT, result)
-    elif status != peer_learner.STOPPED and not interrupts.stop:
+    if not result and status != peer_learner.STOPPED and not interrupts.stop:
         raise RuntimeError(f"the rival ended with status {status}: see {path / rundir.LOG}")
 
 

@@ -56,7 +56,17 @@ def settings_in(config: TrainConfig, path: Path) -> tuple[TrainConfig, bool]:
         return config, False
     if not config.run.minutes or not list_checkpoints(path):
         return config, True
-    left = config.run.minutes - load_latest(path).wall_seconds / 60.0
     whole = config.evaluation.longest_final_seconds(60.0 * config.run.minutes) / 60.0
     evaluation = {"final_evaluation_minutes": whole} if config.evaluation.evaluator else {}
-    return config.changed(run={"minutes": max(SHORTEST_MINUTES, left)}, evaluation=evaluation), True
+    return config.changed(run={"minutes": _minutes_left(config, path)}, evaluation=evaluation), True
+
+
+def _minutes_left(config: TrainConfig, path: Path) -> float:
+    """The minutes of the next start of the run in `path`.
+
+    A run that lacks only its final evaluation keeps those of its last start: with any others, it would train more.
+    """
+    result = rundir.read_json(path / rundir.RESULT)
+    if isinstance(result, dict) and result.get("unevaluated"):
+        return rundir.load_config(path).run.minutes
+    return max(SHORTEST_MINUTES, config.run.minutes - load_latest(path).wall_seconds / 60.0)

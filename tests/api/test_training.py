@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ddrl
 from ddrl import options
+from ddrl.api.training import _ended
 from ddrl.types import Machine
 
 pytestmark = pytest.mark.timeout(300)  # whole runs, two in a test
@@ -109,6 +112,8 @@ def test_all_names_are_there():
             {"policy_layers": [8, 9], "minutes": np.int64(2), "target_score": None},
         ),
         (["ba3c", "--loggers"], {"loggers": ()}),
+        (["dpg", "--policy-layers", "8", "9"], {"policy_layers": [np.int64(8), 9.0]}),
+        (["dpg", "--policy-layers", "8", "9"], {"policy_layers": np.array([8, 9]), "plugin": None}),
     ],
 )
 def test_settings_are_those_of_the_command_line(words, names):
@@ -154,6 +159,8 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
         ({"evaluator": 1}, "--evaluator is 1, which is not of type bool"),
         ({"game": 5}, "--game is 5, which is not a str"),
         ({"callbacks": "table"}, "callbacks is 'table', which is not a list"),
+        ({"callbacks": None, "minutes": "2"}, "--minutes is '2', which is not of type float"),
+        ({"hidden_layers": [64, "64"]}, "--hidden-layers is '64', which is not of type int"),
     ],
 )
 def test_a_mistake_of_python_is_one_line(names, line):
@@ -168,7 +175,7 @@ def test_a_run_is_returned(trained):
     assert "ppo on ddrl/Catch-v0, finished" in repr(run)
     assert run.config.run.max_updates == 30
     assert [path.name for path in run.checkpoints] == ["update-000000030.npz"]
-    assert ddrl.load(run.path).config == run.config
+    assert ddrl.load(run.path).config == ddrl.load(run.path, plugin=None).config == run.config
     with pytest.raises(ddrl.UsageError, match="is not a run"):
         ddrl.load(run.path / "checkpoints")
 
@@ -204,6 +211,9 @@ def test_a_run_is_evaluated_plotted_and_played(trained, tmp_path):
     assert record["games"] == len(record["scores"]) == 3
     with pytest.raises(ddrl.UsageError, match="--games 0"):
         run.evaluate(games=0)
+    again = run.evaluate(games=np.int64(2), seed=np.int64(2), epsilon=np.float32(0.5), checkpoint=None)
+    last = json.loads((run.path / "evaluations.jsonl").read_text().splitlines()[-1])
+    assert (last["games"], last["seed"], last["scores"]) == (2, 2, again["scores"]), "numbers of NumPy, too"
     run.plot(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 10_000
     agent, environment = run.agent(), run.environment()
@@ -266,4 +276,11 @@ def test_a_run_that_fails_says_why(tmp_path):
     settings = {"preset": "smoke", "minutes": 0, "learning_rate": 1e30, "max_refused_steps": 1}
     with pytest.raises(ddrl.RunFailed, match="not finite") as failed:
         ddrl.train("ba3c", progress=False, run_dir=tmp_path / "run", evaluator=False, **settings)
+    assert failed.value.path == tmp_path / "run"
+
+
+def test_the_directory_of_a_run_that_failed_is_found_from_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ddrl.RunFailed, match="the run in run failed: see run/log.txt") as failed:
+        _ended(1, Path("run"))
     assert failed.value.path == tmp_path / "run"

@@ -71,7 +71,10 @@ def finish(behaviour: str, run_dir: Path) -> None:
         "slow": {"status": "stopped", "message": ""},
         "usage": {"status": "failed", "message": "--parameter-servers 9: too many", "usage_error": True},
         "fails": {"status": "failed", "message": "server 0 died"},
+        "lost": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
     }
+    if behaviour == "lost" and "--minutes" in sys.argv:  # they were started again
+        behaviour = "normal"
     if behaviour == "crash":
         print("the reason of the crash", file=sys.stderr, flush=True)
         time.sleep(0.5)  # mpirun may lose what a rank writes in its very last moment

@@ -312,6 +312,18 @@ def test_a_run_that_lacks_its_final_evaluation_makes_that_alone(tmp_path, monkey
     assert (path / "resumed").exists() and (path / "evaluates-only").exists() == alone
 
 
+def test_a_run_that_starts_again_from_its_beginning_takes_back_what_the_dead_start_recorded(tmp_path, monkeypatch):
+    """As --resume tells the ranks, with and without a checkpoint."""
+    monkeypatch.setattr(launch, "finish", lambda *arguments: None)
+    path, exchange = tmp_path / "run", ExchangeConfig(workers=1, parameter_servers=0)
+    config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)), exchange=exchange)
+    program = (sys.executable, str(TESTS / "fake_ranks.py"), "lost")
+    assert launch.train(config, None, Machine(2, 1 << 40), Console(), program) == 0
+    (event,) = read_metrics(path)
+    assert event["name"] == "restarted" and "starts again from the beginning" in event["text"]
+    assert (path / "resumed").exists()
+
+
 def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(launch, "find_mpirun", lambda: None)
     monkeypatch.setattr(launch, "finish", lambda *arguments: None)

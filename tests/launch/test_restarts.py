@@ -51,7 +51,7 @@ def test_it_goes_on_from_the_newest_checkpoint_with_what_is_left_of_the_minutes(
     job.checkpoint(40)
     job.trained(55)
     again = job.ends(LOST, minutes=4.0)
-    assert again.resume and again.minutes == pytest.approx(6.0)
+    assert again.minutes == pytest.approx(6.0)
     assert again.text.startswith("server 0 died: the run starts again from update 40")
     job.restarts.note(again)
     (event,) = [r for r in read_metrics(job.path) if r["kind"] == "event"]
@@ -71,8 +71,7 @@ def test_the_limit_counts_starts_without_a_new_checkpoint(play):
 
 def test_without_a_checkpoint_it_begins_again_only_if_nothing_was_trained(play):
     job = play()
-    again = job.ends(LOST)
-    assert not again.resume and "from the beginning" in again.text
+    assert "from the beginning" in job.ends(LOST).text
     job.trained(7)
     assert job.ends(LOST) is None
     assert "no checkpoint yet; its 7 updates are lost" in job.restarts.refusal

@@ -312,6 +312,13 @@ def test_only_those_that_got_as_far_are_compared_with():
     assert verdict(RULE, grown(1.0, 50), ended) is None  # those that ended early still count
 
 
+def test_a_run_that_has_ended_keeps_its_last_score():
+    """Two that ended at their target after 40 s: the mean of their rise is 41, and that until 80 s is 60.5."""
+    ended = [Other(grown(2.0, 40), True)] * 2
+    assert verdict(RULE, grown(0.6, 80), ended)["stopped_early"]["median"] == 60.5
+    assert verdict(RULE, grown(0.8, 80), ended) is None
+
+
 def test_steps_and_evaluations_may_be_compared_too():
     rule = Rule(EVALUATION, "agent_steps", 300.0)
     theirs = [Other(grown(2.0, 100, "evaluation"), True)] * 2

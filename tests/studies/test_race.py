@@ -112,6 +112,20 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
     assert not ours.notes and ours.heading == "Score against time", "without a rival there is no verdict"
 
 
+def test_a_run_of_the_faster_system_that_missed_the_target_is_counted():
+    ran = settings(ours=("ba3c",), peers=("dqn",))
+    ours = [outcome("ddrl", "ba3c", 1, 4), outcome("ddrl", "ba3c", 2, 5), outcome("ddrl", "ba3c", 3, 180, score=3.0)]
+    theirs = [outcome("SB3", "dqn", seed, 180, score=3.0) for seed in range(3)]
+    begun = "pong: ddrl ba3c reaches 18 after 5.0 min (median), and not SB3 dqn within 180.0 min, 36.0 times as long; "
+    assert ran.report([*ours, *theirs]).notes[0] == f"{begun}1 of 3 runs of the faster one missed it, too"
+    reached = [outcome("SB3", "dqn", 4, 100), *theirs[1:]]
+    faster = "some runs of the slower one were faster than some of the other"
+    assert ran.report([*ours, *reached]).notes[0] == f"{begun}{faster}"
+    shorter = [*ours[:2], outcome("ddrl", "ba3c", 3, 20, score=3.0)]
+    late = [outcome("SB3", "dqn", seed, 100) for seed in range(3)]
+    assert ran.report([*shorter, *late]).notes[0].endswith("long; 1 of 3 runs of the faster one missed it")
+
+
 def test_a_system_whose_runs_failed_is_not_one_that_has_not_run(tmp_path, capsys):
     chosen = settings(ours=("ppo",))
     plan = plans.Plan(tmp_path, "race", to_json(chosen), tuple(RACE.points(chosen, MACHINE)))
@@ -161,6 +175,19 @@ def test_runs_of_one_system_whose_rates_are_far_apart_are_named():
     elsewhere = [run("ddrl", "ba3c", seed, rate, "breakout") for seed, rate in enumerate((10.0, 20.0))]
     (line,) = settings(games=("pong", "breakout")).report([*even, *apart, *elsewhere]).careful
     assert line == f"{what}SB3 a2c on pong (1,012; 603; 1,000), ddrl ba3c on breakout (10.0; 20.0)"
+
+
+def test_a_run_of_the_rival_with_other_options_than_planned_is_named():
+    point = next(point for point in RACE.points(settings(), MACHINE) if point.labels["library"] == "SB3")
+    earlier, planned = outcome("SB3", "a2c", 1, 9)._replace(point=point), race.rival_options(point)
+    same = earlier._replace(result={"status": "target", "options": planned})
+    assert not settings().report([earlier, same]).careful
+    other = ["60.0" if word == "180.0" else word for word in planned if word != "--atari"]
+    copied = earlier._replace(result={"status": "target", "options": other})
+    (line,) = settings().report([same, copied]).careful
+    assert line == (
+        "pong-SB3-a2c-seed1 ran with other settings than planned: minutes 60.0 (planned: minutes 180.0, atari)"
+    )
 
 
 def test_agent_steps_to_the_target_are_of_every_run():
@@ -263,6 +290,25 @@ def test_a_rival_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypa
     assert train["seconds_left"] > 4000.0
 
 
+def test_a_stop_does_not_put_off_the_next_evaluation_of_a_rival(tmp_path, monkeypatch):
+    torch, model = types.ModuleType("torch"), types.SimpleNamespace(num_timesteps=7, get_parameters=lambda: b"")
+    torch.save = lambda parameters, path: path.write_bytes(parameters)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(peer_learner, "Games", lambda *_: types.SimpleNamespace(statistics=dict))
+    monkeypatch.setattr(peer_learner.Learner, "_new_model", lambda *_: model)
+    state = {"seconds": 900.0}  # as an earlier version saved it
+    monkeypatch.setattr(peer_learner.Learner, "_load", lambda _: state)
+    options = types.SimpleNamespace(
+        directory=tmp_path, algorithm="ppo", game="CartPole-v1", atari=False, eval_every_minutes=10.0
+    )
+    learner = peer_learner.Learner(options)
+    assert learner._next_evaluation == pytest.approx(1500.0, abs=60.0)
+    learner._next_evaluation = 1200.0
+    learner._save()
+    state |= json.loads((tmp_path / peer_learner.STATE).read_text())
+    assert peer_learner.Learner(options)._next_evaluation == 1200.0
+
+
 def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):
     model, seen = types.SimpleNamespace(exploration_rate=0.7, exploration_final_eps=0.01), []
 
@@ -314,6 +360,20 @@ def test_a_rivals_records_are_those_of_a_run(tmp_path):
     result = rundir.read_json(tmp_path / "run" / rundir.RESULT)
     assert result["status"] == "target"
     assert result["argv"][-4:] == ["--game", "Pong", "--directory", str(tmp_path / "run")]
+    assert result["options"] == ["--game", "Pong"], "without what belongs to the machine"
+
+
+def test_a_rivals_result_is_written_while_no_other_process_can_run_the_point(tmp_path, monkeypatch):
+    path, write = tmp_path / "run", rundir.write_json
+
+    def write_locked(file, content):
+        with pytest.raises(UsageError, match="being trained by another process"), rundir.locked(path):
+            pass
+        write(file, content)
+
+    monkeypatch.setattr(rundir, "write_json", write_locked)
+    rival.run_rival(peer_python(tmp_path, SAYS + 'say(kind="result", status="target")\n'), [], path)
+    assert rundir.read_json(path / rundir.RESULT)["status"] == "target"
 
 
 def test_a_rival_that_saved_nothing_begins_anew_and_one_that_did_goes_on(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from ddrl import rundir
 from ddrl.algorithms import preset
 from ddrl.config import EvaluationConfig
+from ddrl.launch import outcome
 from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import points, training
 from ddrl.studies.points import Point, note_failure, state_of
@@ -49,7 +50,7 @@ def test_a_point_that_goes_on_has_the_minutes_that_are_left(tmp_path, monkeypatc
 
 
 def test_a_point_that_goes_on_has_the_final_evaluation_of_all_its_minutes(tmp_path, monkeypatch):
-    """Of 8% of ten minutes, and not of the three seconds that are left where only the evaluation was cut short."""
+    """Of 8% of ten minutes, and not of the three seconds that are left."""
     config = CONFIG.changed(run={"minutes": 10.0}, evaluation=EvaluationConfig())
     path, _ = rundir.create_run_dir(config.changed(run={"run_dir": str(tmp_path / "run")}))
     monkeypatch.setattr(training, "list_checkpoints", lambda path: ["one"])
@@ -59,6 +60,19 @@ def test_a_point_that_goes_on_has_the_final_evaluation_of_all_its_minutes(tmp_pa
     assert settings.evaluation.longest_final_seconds(60.0 * settings.run.minutes) == pytest.approx(48.0)
     chosen = config.changed(evaluation={"final_evaluation_minutes": 0.0})
     assert settings_in(chosen, path)[0].evaluation == chosen.evaluation
+
+
+def test_a_point_that_lacks_only_its_final_evaluation_trains_no_more(tmp_path, monkeypatch):
+    """It keeps the minutes of its last start, which an earlier resume had shortened to four of ten."""
+    config = CONFIG.changed(run={"minutes": 10.0}, evaluation=EvaluationConfig())
+    path, _ = rundir.create_run_dir(config.changed(run={"run_dir": str(tmp_path / "run"), "minutes": 4.0}))
+    rundir.write_json(path / rundir.RESULT, {"status": "finished", "unevaluated": True})
+    monkeypatch.setattr(training, "list_checkpoints", lambda path: ["one"])
+    loaded = dataclasses.make_dataclass("Loaded", ["wall_seconds"])(600.0)
+    monkeypatch.setattr(training, "load_latest", lambda path: loaded)
+    settings, resumes = settings_in(config, path)
+    assert resumes and outcome.lacks_evaluation_only(path, settings)
+    assert settings.evaluation.longest_final_seconds(60.0 * settings.run.minutes) == pytest.approx(48.0)
 
 
 def test_a_failure_is_told_in_the_words_of_the_run(tmp_path, monkeypatch):

@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from ddrl import cli, options, rundir
+from ddrl.commands import tune as command
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.site import VARIABLE
 from ddrl.studies.points import state_of
 from ddrl.tuning import engine, journal, report
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import JOURNAL, open_study
+from ddrl.types import Machine
 from tests.tuning.fake_trial import LINES, PACE
 
 pytest.importorskip("optuna")
@@ -283,6 +285,14 @@ def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkey
     assert plans.load(tmp_path / "search").trials == 7
     assert tune(tmp_path / "search", "--trials", "2", "--submit") == 2
     assert "all 2 trials" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("submit", "workers"), [(True, 8), (False, 2)])
+def test_tasks_of_an_array_do_not_share_the_machine_from_which_it_is_submitted(tmp_path, monkeypatch, submit, workers):
+    monkeypatch.setattr(command, "this_machine", lambda: Machine(8, 1 << 40))
+    asked = command.TuneArguments(space=SPACE[1:2], at_once=4, submit=submit, dry_run=submit)
+    train = ("ba3c", "--preset", "laptop", "--game", "CartPole-v1")
+    assert command.begin(tmp_path / "search", asked, train, "").base.exchange.workers == workers
 
 
 @pytest.mark.timeout(300)

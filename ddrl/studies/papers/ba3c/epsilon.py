@@ -77,8 +77,8 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
     """End a run when it reaches --target-score. There is no final score then."""
     stop_hopeless: bool = False
     """End a run early when its best score is below the median of what runs of other cells with the same game and batch
-    had on average by that time. It is marked, and stays in the report. When runs follow one another, only later ones
-    can be ended."""
+    had on average by that time, where those that have ended keep their last score. It is marked, and stays in the
+    report. When runs follow one another, only later ones can be ended."""
     stop_after: float = 0.3
     """Share of its budget that each run gets, hopeless or not."""
 

@@ -3,7 +3,8 @@
 This is the rule of Golovin et al. 2017 (Google Vizier, section 3.2): it compares a run's best score so far with the
 median, over the runs of other cells, of their mean scores until that time. They are means, since otherwise nearly half
 of the runs that are still rising would be ended. Runs that were ended early count, too, since otherwise the median
-would be that of the survivors.
+would be that of the survivors. A run that has ended keeps its last score: the mean of one that ended at its target is
+otherwise that of its rise alone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def verdict(rule: Rule, ours: Records, others: Sequence[Other]) -> dict[str, Any
     now, best = scores[-1][0], max(score for _, score in scores)
     known = [_scores(rule, other.records) for other in others]
     theirs = [
-        statistics.fmean(score for x, score in run if x <= now)
+        _mean_until(run, now)
         for run, other in zip(known, others)
         if run and run[0][0] <= now and (other.ended or run[-1][0] >= now)
     ]
@@ -51,6 +52,13 @@ def verdict(rule: Rule, ours: Records, others: Sequence[Other]) -> dict[str, Any
     text = f"stopped early: its best score, {best:.4g}, was below {median_text}"
     why = {rule.against: now, "best": best, "median": median, "others": len(theirs)}
     return {"stopped_early": why, "message": text}
+
+
+def _mean_until(run: Sequence[tuple[float, float]], now: float) -> float:
+    """The mean of a run's scores until `now`; a run that has ended before keeps its last score until then."""
+    mean = statistics.fmean(score for x, score in run if x <= now)
+    held = max(0.0, now - run[-1][0])
+    return mean + (run[-1][1] - mean) * held / now if held else mean
 
 
 def _scores(rule: Rule, records: Records) -> list[tuple[float, float]]:
