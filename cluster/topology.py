@@ -8,11 +8,13 @@ from __future__ import annotations
 import array
 import itertools
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cluster.control_groups import cpu_quota
 from cluster.job import detect_job, number
 from cluster.slurm import Allocation
 
@@ -53,10 +55,10 @@ def this_seat(environ: Mapping[str, str]) -> Seat:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """The logical processors that the scheduler lets this process run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+    """The logical processors that the scheduler lets this process run on, no more than it may use the time of."""
+    affinity = hasattr(os, "sched_getaffinity")
+    cores = sorted(os.sched_getaffinity(0)) if affinity else range(os.cpu_count() or 1)
+    return tuple(cores)[: max(1, math.ceil(min(cpu_quota(), len(cores))))]
 
 
 def visible_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> tuple[str, ...]:

@@ -300,7 +300,8 @@ def _other_algorithms(name: str, algorithm: str) -> str:
 
 def _algorithm(words: Sequence[str]) -> str | None:
     """The algorithm that a command line names: a word of that name which is not the value of an option."""
-    values = ("--network", "--protocol", "--init-from")  # options whose values may be names of algorithms, too
+    # options whose values may be names of algorithms, too
+    values = ("--network", "--protocol", "--init-from", "--run-dir", "--resume", "--config")
     pairs = zip(["", *words], words)
     named = next((word for before, word in pairs if word in algorithms.names() and before not in values), None)
     if named is None and words and not words[0].startswith("-"):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import TypeVar
 
 from ddrl import plugins
+
+Value = TypeVar("Value")
 
 SPELLING = re.compile(r"^(?:ALE/)?([A-Za-z0-9_]+?)(?:NoFrameskip|Deterministic)?(?:-v[045])?$")
 
@@ -19,3 +23,12 @@ def rom_name(game: str) -> str:
     if match is None or game in plugins.environments.names():
         return ""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", match.group(1)).lower()
+
+
+def of_game(table: Mapping[str, Value], game: str) -> Value | None:
+    """What a table by ROM names in snake case has for a game; None if it has nothing.
+
+    As where games are found, underscores say nothing: river_raid, RiverRaid and riverraid are one game.
+    """
+    key = rom_name(game).replace("_", "")
+    return next((value for name, value in table.items() if name.replace("_", "") == key), None)

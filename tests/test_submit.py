@@ -245,6 +245,8 @@ def test_a_job_has_the_settings_of_the_file_as_it_was(here, ddrl):
     assert again == wanted.config.changed(run={"run_dir": ""}) and again.optimizer.adam_epsilon == 1e-5
     status, _, said = ddrl(*words, "--nodes", "1", "--ranks-per-node", "8")
     assert status == 2 and "--nodes 1 --ranks-per-node 8: 8 ranks, and the settings need 4" in said
+    named = next(line for line in ddrl(*words, "--run-dir", "dqn")[1].splitlines() if line.startswith("train "))
+    assert shlex.split(named)[3] == "ppo" and shlex.split(named)[1] == f"{here}/dqn"
 
 
 NOTES = """\

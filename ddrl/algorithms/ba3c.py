@@ -29,7 +29,7 @@ from ddrl.config.algorithm import refuse_single_advantages
 from ddrl.lazy import tf
 from ddrl.networks.network import Network
 from ddrl.ops import distributions, policy_gradient
-from ddrl.rom_names import rom_name
+from ddrl.rom_names import of_game
 from ddrl.types import DataPoints, Discrete, LossContext, LossOutput, Machine, MultiDiscrete
 
 
@@ -182,7 +182,7 @@ def default(game: str, machine: Machine) -> TrainConfig:
 def laptop(game: str, machine: Machine) -> TrainConfig:
     """A small network on all cores of one machine: learns within minutes."""
     workers = laptop_workers(machine)
-    effective_batch = EFFECTIVE_BATCH_BY_GAME.get(rom_name(game), EFFECTIVE_BATCH)
+    effective_batch = of_game(EFFECTIVE_BATCH_BY_GAME, game) or EFFECTIVE_BATCH
     config = TrainConfig(
         environment=EnvironmentConfig(game=game, protocol="nature", life_loss_terminal=True),
         network=laptop_network(machine),
@@ -200,7 +200,7 @@ def laptop(game: str, machine: Machine) -> TrainConfig:
         evaluation=EvaluationConfig(evaluator=True, eval_games=50, eval_epsilon=LAPTOP_EVAL_EPSILON),
         run=RunConfig(minutes=10.0),
     )
-    return config.changed(**LAPTOP_BY_GAME.get(rom_name(game), {}))
+    return config.changed(**(of_game(LAPTOP_BY_GAME, game) or {}))
 
 
 def laptop_workers(machine: Machine) -> int:
@@ -229,7 +229,7 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             batch_size=32,  # x 60 gradients = 1,920 samples per update
             optimizer="adam",
             learning_rate=1e-3,
-            adam_epsilon=ADAM_EPSILON.get(rom_name(game), ADAM_EPSILON_DEFAULT),
+            adam_epsilon=of_game(ADAM_EPSILON, game) or ADAM_EPSILON_DEFAULT,
             beta1=0.8,
             beta2=0.75,
             clip_tensor_average_norm=0.1,  # per tensor, locally, before aggregation
@@ -247,9 +247,11 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             eval_games=50,
             eval_time_share=1.0,
             evaluation_minutes=0.0,  # whole games
-            target_score=TARGET_SCORES.get(rom_name(game)),
+            target_score=of_game(TARGET_SCORES, game),
         ),
-        run=RunConfig(minutes=0.0 if rom_name(game) in TARGET_SCORES else 60.0),  # to the target, where there is one
+        run=RunConfig(
+            minutes=60.0 if of_game(TARGET_SCORES, game) is None else 0.0
+        ),  # to the target, where there is one
     )
 
 

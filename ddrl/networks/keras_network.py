@@ -74,7 +74,7 @@ class KerasNetwork(Network):
                 for name, (_, dtype) in self._spaces.fields.items()
             }
         elif self._spaces.is_image and not channels_last(self._spaces.observation_shape):
-            inputs = _channels_last()(observations, self.observation_scale, self.compute_dtype)
+            inputs = _channels_last(observations, self.observation_scale, self.compute_dtype)
         else:
             inputs = tf.cast(tf.cast(observations, tf.float32) * self.observation_scale, self.compute_dtype)
         variables = [prepared[name] for name in self._names]
@@ -168,11 +168,16 @@ def seeded(seed: int) -> Iterator[None]:
         np.random.set_state(states[1])  # noqa: NPY002
 
 
+def _channels_last(images: Any, scale: float, dtype: str) -> Any:
+    """[B, H, W, C] times scale in `dtype` of images [B, C, H, W]."""
+    # There is nothing to fuse for images that are of the dtype already, as those of an export: ONNX has no XLA.
+    return (_scaled if images.dtype == dtype else _scaled_by_xla())(images, scale, dtype)
+
+
+def _scaled(images: Any, scale: float, dtype: str) -> Any:
+    return tf.cast(tf.cast(tf.transpose(images, [0, 2, 3, 1]), tf.float32) * scale, dtype)
+
+
 @functools.cache
-def _channels_last() -> Callable[[Any, float, str], Any]:
-    """(images [B, C, H, W], scale, dtype) -> [B, H, W, C] times scale in `dtype`."""
-
-    def transpose(images: Any, scale: float, dtype: str) -> Any:
-        return tf.cast(tf.cast(tf.transpose(images, [0, 2, 3, 1]), tf.float32) * scale, dtype)
-
-    return tf.function(transpose, jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time
+def _scaled_by_xla() -> Callable[[Any, float, str], Any]:
+    return tf.function(_scaled, jit_compile=True, autograph=False)  # fused by XLA it takes a third of the time

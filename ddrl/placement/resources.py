@@ -6,6 +6,7 @@ import functools
 import os
 from pathlib import Path
 
+from cluster.control_groups import CONTROL_GROUPS, OWN_CONTROL_GROUP, control_groups
 from cluster.topology import usable_cores, visible_gpus
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -16,14 +17,13 @@ SERVER_BYTES = 0.2e9  # resident memory of a server without its vectors; it has 
 RANKS_PER_CORE = 4  # most ranks that compute for each core
 ACTORS_PER_CORE = 16  # the same with Ape-X: no rank waits for the slowest actor, and slow simulators leave cores free
 CPUINFO = Path("/proc/cpuinfo")
-CONTROL_GROUPS, OWN_CONTROL_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})  # names of these features of x86 processors in Linux
 
 
 def this_machine() -> Machine:
     """The cores and the free memory that this process may use, and whether bfloat16 is computed or emulated.
 
-    The memory is limited by the control groups in which the process is.
+    Both are limited by the control groups in which the process is.
     """
     bfloat16 = processor_computes_bfloat16() or bool(visible_gpus(os.environ))
     return Machine(len(usable_cores()), available_memory(), bfloat16)
@@ -61,23 +61,7 @@ def _control_group_memory(root: Path = CONTROL_GROUPS, own: Path = OWN_CONTROL_G
 
     A group's limit holds for all groups inside it.
     """
-    return min(map(_left_in, _control_groups(root, own)))
-
-
-def _control_groups(root: Path, own: Path) -> list[Path]:
-    """The control group (version 2) of this process and its ancestors up to the root.
-
-    It is the root alone if the system does not say, or if the process' group is outside of those that its container
-    shows.
-    """
-    try:
-        lines = own.read_text().splitlines()
-    except (OSError, ValueError):
-        lines = []
-    inside = Path(next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), ""))
-    if ".." in inside.parts:
-        return [root]
-    return [root / inside, *(root / group for group in inside.parents)]
+    return min(map(_left_in, control_groups(root, own)))
 
 
 def _left_in(group: Path) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ddrl.checks import did_you_mean
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError, in_one_line
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import STARTING, TRAINING
 from ddrl.rundir import ask_to_stop
@@ -211,21 +211,31 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
                 there = f"there are {', '.join(known)}" if known else "there are none"
                 there += did_you_mean(name, known)
                 raise UsageError(f"--{option} {name:.80} is not registered; {there}")
-            getattr(registry.get(name), "check", lambda: None)()
+            built_in.check(registry.get(name))
 
 
 def make_callbacks(context: RunContext) -> dict[str, Callback]:
     """The loggers and callbacks of a run, by name.
 
     Raises:
-        UsageError: one is not known, or lacks a package.
+        UsageError: one is not known, lacks a package, or cannot be made.
     """
     from ddrl import plugins
 
     run = context.config.run
     check_names(run.loggers, run.callbacks)
-    made: dict[str, Callback] = {name: plugins.loggers.get(name)(context) for name in run.loggers}
-    return made | {f"callback {name}": plugins.callbacks.get(name)(context) for name in run.callbacks}
+    loggers, callbacks = plugins.loggers.get, plugins.callbacks.get
+    made = {name: _made(f"--loggers {name}", loggers(name), context) for name in run.loggers}
+    return made | {f"callback {name}": _made(f"--callbacks {name}", callbacks(name), context) for name in run.callbacks}
+
+
+def _made(option: str, maker: Callable[[RunContext], Callback], context: RunContext) -> Callback:
+    try:
+        return maker(context)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{option} cannot be made: {in_one_line(error)}{raised_at(error)}; mend it") from error
 
 
 def start_callbacks(context: RunContext) -> CallbackThread:

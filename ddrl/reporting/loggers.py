@@ -48,13 +48,8 @@ class WeightsAndBiases(Callback):
     than ddrl."""
 
     def __init__(self, context: RunContext) -> None:
-        self.check()
+        check(type(self))
         self._context, self._step = context, context.lines
-
-    @staticmethod
-    def check() -> None:
-        """Raises UsageError where the package is missing."""
-        require("wandb", "wandb")
 
     def on_start(self) -> None:
         import wandb
@@ -90,13 +85,8 @@ class MLflow(Callback):
     MLFLOW_TRACKING_URI says, in the experiment ddrl or the one that MLFLOW_EXPERIMENT_NAME names."""
 
     def __init__(self, context: RunContext) -> None:
-        self.check()
+        check(type(self))
         self._context = context
-
-    @staticmethod
-    def check() -> None:
-        """Raises UsageError where the package is missing."""
-        require("mlflow", "mlflow")
 
     def on_start(self) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow prefers a database
@@ -145,6 +135,13 @@ class MLflow(Callback):
         ]
         for start in range(0, len(settings), BATCH):
             self._client.log_batch(self._id, params=settings[start : start + BATCH])
+
+
+def check(logger: Any) -> None:
+    """Raises UsageError where the package that one of the loggers above needs is missing."""
+    packages = [(WeightsAndBiases, "wandb"), (MLflow, "mlflow")]
+    for package in (package for needs, package in packages if logger is needs):
+        require(package, package)
 
 
 def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

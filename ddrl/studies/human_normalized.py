@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddrl.errors import UsageError
-from ddrl.rom_names import rom_name
+from ddrl.rom_names import of_game
 
 TABLE = Path(__file__).with_suffix(".csv")
 HUMAN_LEVEL = 75.0  # percent; Mnih et al. call a score of this or more human-level
@@ -73,9 +73,9 @@ def scores_of(game: str) -> GameScores:
         UsageError: it is not one of the 49.
     """
     table = scores_by_game()
-    if (rom := rom_name(game)) not in table:
+    if (scores := of_game(table, game)) is None:
         raise UsageError(f"game {game}: there is no human score for it; choose from {', '.join(table)}")
-    return table[rom]
+    return scores
 
 
 def summary(scores: Mapping[str, float]) -> Summary:

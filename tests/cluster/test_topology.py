@@ -1,11 +1,23 @@
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
 
+from cluster.control_groups import cpu_quota
 from cluster.slurm import Allocation, Node
-from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, ranks_per_core, this_seat, visible_gpus
+from cluster.topology import (
+    Seat,
+    allotted,
+    balanced,
+    gather_seats,
+    made_up,
+    ranks_per_core,
+    this_seat,
+    usable_cores,
+    visible_gpus,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +65,32 @@ def test_whether_a_rank_has_gpus_of_its_own(environ, own):
     assert this_seat(environ).own_gpus is own
 
 
-def test_this_seat():
+def test_this_seat(monkeypatch):
+    monkeypatch.setattr("cluster.topology.cpu_quota", lambda: math.inf)
     seat = this_seat({"DDRL_ROLE": " evaluator ", "CUDA_VISIBLE_DEVICES": "1"})
     assert seat == Seat(os.uname().nodename, tuple(sorted(os.sched_getaffinity(0))), ("1",), False, "evaluator")
     assert this_seat({"SLURM_JOB_ID": "1"}).wish == ""
+
+
+@pytest.mark.parametrize(
+    "quotas, cores",
+    [
+        ({"": "max 100000"}, 8),
+        ({"": "250000 100000"}, 3),
+        ({"": "20000 100000"}, 1),
+        ({"": "900000 100000", "box": "max 100000", "box/inner": "400000 100000"}, 4),
+        ({"": "nonsense", "box": "2 0"}, 8),
+    ],
+)
+def test_no_more_cores_than_a_container_gets_the_time_of(tmp_path, monkeypatch, quotas, cores):
+    (tmp_path / "own").write_text("0::/box/inner\n")
+    for group, quota in quotas.items():
+        (tmp_path / "groups" / group).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / group / "cpu.max").write_text(f"{quota}\n")
+    limit = cpu_quota(tmp_path / "groups", tmp_path / "own")
+    monkeypatch.setattr("cluster.topology.cpu_quota", lambda: limit)
+    monkeypatch.setattr("cluster.topology.os.sched_getaffinity", lambda pid: set(range(4, 12)))
+    assert usable_cores() == tuple(range(4, 4 + cores))
 
 
 def test_no_more_cores_than_slurm_gave(monkeypatch):

@@ -14,7 +14,7 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.game_names import atari_games, atari_rom, gymnasium_games
 from ddrl.errors import UsageError
-from ddrl.rom_names import rom_name
+from ddrl.rom_names import of_game, rom_name
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,14 @@ def test_spellings(spelling, rom):
 def test_settings_of_a_game_are_chosen_by_the_spellings_that_are_played():
     assert rom_name("PongNoFrameskip") == rom_name("ALE/Pong-v5") == "pong" == atari_rom("PongNoFrameskip")
     assert (rom_name("Pong-v3"), atari_rom("Pong-v3")) == ("", None)
+    table = {"riverraid": 1, "space_invaders": 2}
+    spellings = ("river_raid", "RiverRaid", "ALE/Riverraid-v5", "riverraid")
+    assert [of_game(table, game) for game in spellings] == [1, 1, 1, 1]
+    assert [of_game(table, game) for game in ("spaceinvaders", "SpaceInvaders", "pong", "Pong-v3", "")] == [
+        2,
+        2,
+        *[None] * 3,
+    ]
 
 
 def test_an_environment_of_a_plugin_is_not_taken_for_the_rom_of_that_name():

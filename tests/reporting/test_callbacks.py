@@ -213,6 +213,25 @@ def test_names_are_made_into_callbacks(mine, tmp_path):
     assert [type(each) for each in made.values()] == [TensorBoard, Kept]
 
 
+class Checks(Callback):
+    def check(self):
+        """A user's own method, which nobody calls."""
+        raise AssertionError
+
+    def __init__(self, context):
+        self.context = context
+
+
+def test_a_callback_may_have_a_method_of_any_other_name_and_one_that_cannot_be_made_is_named(mine, tmp_path):
+    plugins.register_callback("checks", Checks)
+    plugins.register_callback("fails", lambda context: context.nothing)
+    config = lambda *names: type("Config", (), {"run": RunConfig(loggers=(), callbacks=names)})
+    (made,) = make_callbacks(RunContext(config("checks"), tmp_path)).values()
+    assert type(made) is Checks
+    with pytest.raises(UsageError, match="^--callbacks fails cannot be made: AttributeError: .*nothing.*mend it$"):
+        make_callbacks(RunContext(config("fails"), tmp_path))
+
+
 def test_new_starts_that_no_chief_could_tell_of_are_told_first(monkeypatch, tmp_path):
     kept = Kept()
     monkeypatch.setattr(plugins, "callbacks", plugins.Registry("callback"))

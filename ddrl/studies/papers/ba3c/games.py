@@ -11,7 +11,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import complete
 from ddrl.reporting.texts import counted
-from ddrl.rom_names import rom_name
+from ddrl.rom_names import of_game
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, level, score_curves, spread_text, unit_of
 from ddrl.studies.figures import Panel
@@ -80,7 +80,7 @@ class GamesSettings(BudgetSettings):
 
     def target(self, game: str) -> float | None:
         """The score at which a run of a game ends; None if it has none."""
-        return TARGET_SCORES.get(rom_name(game)) if self.to_target else None
+        return of_game(TARGET_SCORES, game) if self.to_target else None
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         names = ("eval_games", "eval_every_updates", "eval_time_share", "evaluation_minutes")
@@ -99,7 +99,7 @@ class GamesSettings(BudgetSettings):
         """A panel for each game: mean and maximum of its evaluation games against time."""
         games = grouped(outcomes, "game")
         published = {
-            system: lambda game, place=place: PUBLISHED.get(rom_name(game["game"]), (None,) * len(SYSTEMS))[place]
+            system: lambda game, place=place: (of_game(PUBLISHED, game["game"]) or (None,) * len(SYSTEMS))[place]
             for place, system in enumerate(SYSTEMS)
         }
         timed: Columns = {
