@@ -249,9 +249,7 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             evaluation_minutes=0.0,  # whole games
             target_score=of_game(TARGET_SCORES, game),
         ),
-        run=RunConfig(
-            minutes=60.0 if of_game(TARGET_SCORES, game) is None else 0.0
-        ),  # to the target, where there is one
+        run=RunConfig(minutes=0.0 if of_game(TARGET_SCORES, game) else 60.0),  # to the target, where there is one
     )
 
 

@@ -43,7 +43,8 @@ class EvaluationConfig:
     all games, however long they take)."""
     final_evaluation_minutes: float | None = None
     """Longest time of the evaluation at the end of the run, in minutes; Ctrl-C ends it and keeps the games played
-    (None: 8% of the training time, at least 15 seconds; 0: no such evaluation)."""
+    (None: 8% of the training time, at least 15 seconds, or --evaluation-minutes if every evaluation plays all its
+    games; 0: no such evaluation)."""
     target_score: float | None = None
     """Stop when the mean score of all --eval-games games reaches this, and record the time it took. When the first
     games of an evaluation reach it, the evaluator plays all games again, and only those count."""
