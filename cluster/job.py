@@ -31,15 +31,15 @@ def detect_job(environ: Mapping[str, str]) -> Job | None:
     """The job that this process is a rank of, or None.
 
     A batch script in a Slurm allocation has SLURM_PROCID=0 and SLURM_NTASKS, and the shell that `salloc`
-    may open as an interactive step has the step's variables too, of one task: neither is a rank. The numbers
-    of a step are taken before those of the job, which may be larger.
+    may open as an interactive step has the step's variables too, of one task, and so has that of `srun --pty`:
+    none of them is a rank. The numbers of a step are taken before those of the job, which may be larger.
     """
     rank = number(environ, "OMPI_COMM_WORLD_RANK")
     if rank is not None:
         return Job(rank, number(environ, "OMPI_COMM_WORLD_SIZE"), "openmpi")
     job = _process_manager_job(environ)
     lone = job is not None and job.size in (None, 1)
-    return None if lone and in_special_step(environ) else job
+    return None if lone and (in_special_step(environ) or "SLURM_PTY_PORT" in environ) else job
 
 
 def _process_manager_job(environ: Mapping[str, str]) -> Job | None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from cluster.loopback import confine
 from cluster.session import SessionFiles
+from cluster.topology import CORES_ON_NODE, visible_gpus
 
 # An allocation's variables would make mpirun start the ranks through srun, on other machines too.
 FOREIGN_VARIABLES = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_")
@@ -150,5 +151,12 @@ def start_process(
 
 
 def local_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` without the variables of an allocation or of another job: the ranks run here."""
-    return {name: value for name, value in environ.items() if not name.startswith(FOREIGN_VARIABLES)}
+    """`environ` without the variables of an allocation or of another job, as the ranks run here.
+
+    What an allocation has of this node stays: its processors and GPUs, or none, and not all that the node has.
+    """
+    kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN_VARIABLES)}
+    if "SLURM_JOB_ID" in environ:
+        kept["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus(environ)) or "-1"
+        kept |= {CORES_ON_NODE: environ[CORES_ON_NODE]} if CORES_ON_NODE in environ else {}
+    return kept

@@ -18,6 +18,7 @@ from cluster.control_groups import cpu_quota
 from cluster.job import detect_job, number
 from cluster.slurm import Allocation
 
+CORES_ON_NODE = "SLURM_CPUS_ON_NODE"
 ROLE_VARIABLE = "DDRL_ROLE"  # set for the ranks of one component of a heterogeneous job
 
 
@@ -47,7 +48,7 @@ def this_seat(environ: Mapping[str, str]) -> Seat:
     """
     return Seat(
         os.uname().nodename,
-        usable_cores()[: number(environ, "SLURM_CPUS_ON_NODE")],
+        usable_cores()[: number(environ, CORES_ON_NODE)],
         visible_gpus(environ),
         _own_gpus(environ),
         environ.get(ROLE_VARIABLE, "").strip(),
@@ -65,15 +66,16 @@ def visible_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> tu
     """Names of the GPUs that this process may use: numbers or UUIDs.
 
     CUDA_VISIBLE_DEVICES says it; without it the job's in Slurm, where other GPUs of a node are somebody
-    else's; and outside of Slurm all that the node has.
+    else's; and outside of Slurm all that the node or the container has, which CUDA numbers from 0, whatever
+    the numbers of their files.
     """
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if name in environ:
             return _listed(environ[name])
     if "SLURM_JOB_ID" in environ:
         return ()
-    numbers = (path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*"))
-    return tuple(sorted((number for number in numbers if number.isdecimal()), key=int))
+    files = [path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdecimal()]
+    return tuple(map(str, range(len(files))))
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -87,10 +89,13 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _own_gpus(environ: Mapping[str, str]) -> bool:
-    """Whether srun gave this rank GPUs of its own. In its control group each rank may call its first one 0."""
+    """Whether srun gave this rank GPUs of its own. In its control group each rank may call its first one 0.
+
+    SLURM_TRES_PER_TASK also names other things, such as cpu=8.
+    """
     job = detect_job(environ)
     by_srun = job is not None and job.launcher != "openmpi"
-    return by_srun and ("SLURM_GPUS_PER_TASK" in environ or "SLURM_TRES_PER_TASK" in environ)
+    return by_srun and ("SLURM_GPUS_PER_TASK" in environ or "gpu" in environ.get("SLURM_TRES_PER_TASK", ""))
 
 
 def gather_seats(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ...]:

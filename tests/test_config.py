@@ -500,14 +500,33 @@ def test_a_system_that_does_not_say_computes_in_float32(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "processor, gpus, dtype", [(True, "", "bfloat16"), (False, "0", "bfloat16"), (False, "", "float32")]
+    "processor, gpus, cuda, dtype",
+    [
+        (True, "", False, "bfloat16"),
+        (False, "0", True, "bfloat16"),
+        (False, "0", False, "float32"),
+        (False, "", True, "float32"),
+    ],
 )
-def test_bfloat16_is_faster_with_a_processor_for_it_or_a_gpu(monkeypatch, processor, gpus, dtype):
+def test_bfloat16_is_faster_with_a_processor_for_it_or_a_gpu_in_use(monkeypatch, processor, gpus, cuda, dtype):
     monkeypatch.setattr(resources, "processor_computes_bfloat16", lambda: processor)
+    monkeypatch.setattr(resources, "has_cuda", lambda: cuda)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
     machine = resources.this_machine()
     assert machine.faster_dtype == dtype
     assert algorithms.preset("laptop", None, machine).network.compute_dtype == dtype
+
+
+def test_cuda_is_there_if_pip_or_the_system_has_its_libraries(monkeypatch, tmp_path):
+    find = resources.has_cuda.__wrapped__
+    monkeypatch.setattr(resources, "CUDNN", str(tmp_path / "none.so"))
+    monkeypatch.setattr(resources.importlib.util, "find_spec", lambda name: None)
+    assert not find()
+    monkeypatch.setattr(resources, "CUDNN", None)  # of this program itself: it can be loaded
+    assert find()
+    monkeypatch.setattr(resources, "CUDNN", str(tmp_path / "none.so"))
+    monkeypatch.setattr(resources.importlib.util, "find_spec", lambda name: name)
+    assert find()
 
 
 def test_a_type_that_is_emulated_is_warned_of():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib.util
 import os
 from pathlib import Path
 
@@ -17,6 +19,7 @@ SERVER_BYTES = 0.2e9  # resident memory of a server without its vectors; it has 
 RANKS_PER_CORE = 4  # most ranks that compute for each core
 ACTORS_PER_CORE = 16  # the same with Ape-X: no rank waits for the slowest actor, and slow simulators leave cores free
 CPUINFO = Path("/proc/cpuinfo")
+CUDNN = "libcudnn.so.9"  # of TensorFlow 2.21
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})  # names of these features of x86 processors in Linux
 
 
@@ -25,8 +28,21 @@ def this_machine() -> Machine:
 
     Both are limited by the control groups in which the process is.
     """
-    bfloat16 = processor_computes_bfloat16() or bool(visible_gpus(os.environ))
+    bfloat16 = processor_computes_bfloat16() or (bool(visible_gpus(os.environ)) and has_cuda())
     return Machine(len(usable_cores()), available_memory(), bfloat16)
+
+
+@functools.cache
+def has_cuda() -> bool:
+    """Whether TensorFlow can load CUDA's libraries, without which it leaves a GPU idle: those of
+    `pip install "tensorflow[and-cuda]"`, or the system's."""
+    if importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cudnn"):
+        return True
+    try:
+        ctypes.CDLL(CUDNN)
+    except OSError:
+        return False
+    return True
 
 
 def processor_computes_bfloat16(cpuinfo: Path = CPUINFO) -> bool:

@@ -26,6 +26,8 @@ OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK
         (BATCH_SCRIPT | INTERACTIVE, None),
         (BATCH_SCRIPT | INTERACTIVE | {"PMIX_RANK": "0"}, None),
         (BATCH_SCRIPT | INTERACTIVE | OPEN_MPI, Job(2, 4, "openmpi")),
+        (BATCH_SCRIPT | STEP | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PTY_PORT": "40000"}, None),
+        (BATCH_SCRIPT | STEP | {"SLURM_PTY_PORT": "40000"}, Job(3, 4, "slurm")),
         ({"SLURM_PROCID": "nonsense", "SLURM_STEP_NUM_TASKS": "4"}, None),
         ({"SLURM_PROCID": "\u00b2", "SLURM_STEP_NUM_TASKS": "4"}, None),
         ({"PMIX_RANK": "9" * 5000}, None),

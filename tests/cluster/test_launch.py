@@ -69,8 +69,13 @@ def test_rank_environment():
 
 
 def test_an_allocation_is_left_behind_and_tuning_kept():
-    environ = {"SLURM_JOB_ID": "1", "PMIX_RANK": "0", "PATH": "/bin", "OMPI_MCA_btl": "tcp,self"}
+    environ = {"SLURM_NTASKS": "1", "PMIX_RANK": "0", "PATH": "/bin", "OMPI_MCA_btl": "tcp,self"}
     assert local_environment(environ) == {"PATH": "/bin", "OMPI_MCA_btl": "tcp,self"}
+    given = environ | {"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "4", "SLURM_JOB_GPUS": "1,3"}
+    has = {"PATH": "/bin", "OMPI_MCA_btl": "tcp,self", "SLURM_CPUS_ON_NODE": "4"}
+    assert local_environment(given) == has | {"CUDA_VISIBLE_DEVICES": "1,3"}
+    del given["SLURM_JOB_GPUS"]
+    assert local_environment(given) == has | {"CUDA_VISIBLE_DEVICES": "-1"}, "the node's GPUs are somebody else's"
 
 
 def test_mpirun_beside_this_python_comes_first(tmp_path, monkeypatch):

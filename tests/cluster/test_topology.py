@@ -43,11 +43,12 @@ def test_gpus_that_the_environment_shows(environ, gpus, tmp_path):
 def test_gpus_of_the_machine_unless_slurm_gave_none(tmp_path):
     for name in ("nvidia10", "nvidia2", "nvidia0", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / name).touch()
-    assert visible_gpus({}, tmp_path) == ("0", "2", "10")
+    assert visible_gpus({}, tmp_path) == ("0", "1", "2"), "CUDA's own numbers"
     assert visible_gpus({"SLURM_JOB_ID": "7"}, tmp_path) == ()
 
 
-STEP = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_GPUS_PER_TASK": "1"}
+RANK = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}
+STEP = RANK | {"SLURM_GPUS_PER_TASK": "1"}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,8 @@ STEP = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4", "SLURM_GPUS_PER_TASK":
         ({"SLURM_GPUS_PER_TASK": "1"}, False),
         ({**STEP, "SLURM_GPUS_PER_TASK": "1", "CUDA_VISIBLE_DEVICES": "0"}, True),
         ({"PMIX_RANK": "1", "CUDA_VISIBLE_DEVICES": "0"}, False),
+        (RANK | {"SLURM_TRES_PER_TASK": "cpu=8"}, False),
+        (RANK | {"SLURM_TRES_PER_TASK": "cpu=8,gres/gpu=1"}, True),
     ],
 )
 def test_whether_a_rank_has_gpus_of_its_own(environ, own):
