@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line
 from ddrl.evaluation.agent import Agent, quiet_libraries
 from ddrl.lazy import tf
 from ddrl.types import Continuous, Discrete
@@ -52,8 +52,15 @@ def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]
     partial = path.with_name(f".{path.name}.partial")
     with _removed(partial), quiet_libraries():
         partial.parent.mkdir(parents=True, exist_ok=True)
-        write(agent, partial)
-        compared = compare(agent, read(partial), game_observations(agent, observations))
+        try:
+            write(agent, partial)
+            copy = read(partial)
+        except (UsageError, OSError):
+            raise
+        except Exception as error:
+            how = "; without .onnx, it is written as a SavedModel" if is_onnx else ""
+            raise UsageError(f"{path} cannot be written: {in_one_line(error):.300}{how}") from error
+        compared = compare(agent, copy, game_observations(agent, observations))
         if not compared["largest_difference"] <= TOLERANCE:
             raise UsageError(
                 f"{path} is not written: its outputs differ by {compared['largest_difference']:.3g} from the agent's, "

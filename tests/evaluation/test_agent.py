@@ -183,6 +183,24 @@ def test_exported_actions_have_the_shape_that_the_games_step_takes(game, shape, 
     assert copy(np.zeros((3, 3), np.float32))["action"].shape == (3, *shape)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_keras_network_on_images_is_exported(name, tmp_path):
+    network = "tests.networks.test_keras_network:images"
+    agent = load_agent(run_of(tmp_path / "run", "ppo", "ddrl/CatchPicture-v0", network={"network": network}))
+    assert agent.export(tmp_path / name, 20)["same_actions"] == 20
+
+
+def test_what_a_format_cannot_hold_is_refused_in_one_line(tmp_path, monkeypatch):
+    def fails(agent, path):
+        raise RuntimeError("no such\nop")
+
+    agent = load_agent(run_of(tmp_path / "run", "ppo", "CartPole-v1", **MLP), compute_dtype="float32")
+    monkeypatch.setattr(exports, "_write_saved_model", fails)
+    with pytest.raises(UsageError, match="/model cannot be written: RuntimeError: no such / op$"):
+        agent.export(tmp_path / "model", 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_copy_that_acts_otherwise_is_not_written(tmp_path, monkeypatch):
     agent = load_agent(run_of(tmp_path / "run", "ppo", "CartPole-v1", **MLP), compute_dtype="float32")
     read = exports._read_saved_model
