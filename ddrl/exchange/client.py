@@ -111,12 +111,14 @@ class WorkerClient:
         self.flags = Flag.NONE  # of the newest snapshot
         self.dropped = 0
         self.assembler = Assembler(ranges)
-        self._versions: dict[int, int] = {}
+        self._versions: dict[int, int] = {}  # shard -> version of its newest slice
+        self._of_snapshot: dict[int, int] = {}  # the same of the slices in the snapshot
 
     def submit(self, gradient: np.ndarray, step: int, version: int, samples: int, finite: bool) -> list[Message]:
         """Returns the messages that carry a gradient to the shards.
 
-        A gradient for a step that is closed already is dropped here, and counted.
+        A gradient for a step that is closed already is dropped here, and counted. With asynchronous updates, each shard
+        gets the version of its own slice of the parameters, by which it judges how old the gradient is.
 
         Args:
             gradient: <float32>[N].
@@ -130,8 +132,11 @@ class WorkerClient:
             return []
         flags = Flag.FINITE if finite else Flag.NONE
         header = Header(Kind.GRADIENT, sender=self.worker, step=step, version=version, flags=flags, count=samples)
-        ranges, gradient = self.assembler.ranges, self._clipped(gradient)
-        return [Message(p, header, gradient[a:b]) for p, (a, b) in zip(self.servers, ranges, strict=True)]
+        headers = [header] * len(self.servers)
+        if self.asynchronous and version == self.snapshot.version:  # else newer parameters acted, see REFRESH
+            headers = [header._replace(version=self._of_snapshot[shard]) for shard in range(len(self.servers))]
+        gradient, parts = self._clipped(gradient), zip(self.servers, headers, self.assembler.ranges, strict=True)
+        return [Message(process, header, gradient[a:b]) for process, header, (a, b) in parts]
 
     def handle(self, header: Header, payload: np.ndarray) -> Snapshot | None:
         """Takes a PARAMETERS message; returns the new snapshot when a version is complete.
@@ -151,7 +156,8 @@ class WorkerClient:
         if parameters is None:
             return None
         self.flags = header.flags
-        # With asynchronous updates the shards' versions differ, and a gradient is as stale as its oldest slice.
+        # With asynchronous updates the shards' versions differ, and parameters are as old as their oldest slice.
+        self._of_snapshot = dict(self._versions)
         self.snapshot = Snapshot(min(self._versions.values()), header.step, parameters)
         return self.snapshot
 

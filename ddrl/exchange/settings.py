@@ -130,7 +130,8 @@ class OptimizerConfig:
     """Learning rate at which the linear schedule ends and stays."""
     learning_rate_agent_steps: int = 0
     """Agent steps of all workers over which linear schedules run (0: by --learning-rate-updates). They count the same,
-    whatever the batch, the epochs, and the number of workers."""
+    whatever the batch, the epochs, and the number of workers. With --quorum, an update counts as the agent steps of
+    that many gradients: schedules end later if more workers act."""
     learning_rate_updates: int = 100_000
     """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"

@@ -36,7 +36,7 @@ class Topic(enum.IntEnum):
     SAVE = 10  # learner -> replay shard: save the replay (JSON)
     SAVED = 11  # replay shard -> learner: its manifest (arrays)
     HALT = 12  # learner -> actors and replay shards: learning is over, act no more
-    STATE_DUE = 13  # chief -> workers: send a state for the checkpoint of this version; asynchronous updates (JSON)
+    STATE_DUE = 13  # chief -> workers: send the state of this number; asynchronous updates, quorums, deadlines (JSON)
 
 
 class RoleLost(Exception):

@@ -15,7 +15,7 @@ RATES = ("agent_steps", "frames", "datapoints", "inserts", "samples")
 TOTALS = (
     "agent_steps", "gradients_dropped", "steps_refused", "evaluations_skipped", "actor_restarts", "segments_refused",
     "segments_not_sent", "priorities_ignored", "priorities_not_sent", "transitions_left_out",
-    "scores_not_finite",
+    "scores_not_finite", "torn_updates",
 )  # fmt: skip
 """Counters whose total over the whole run, resumed parts included, is reported."""
 SPREADS = ("lag", "staleness", "actor_lag")

@@ -68,7 +68,7 @@ class CheckpointSaver:
         """Whether there is nothing to gather or to write."""
         return self.gathering.assembly is None and self._unsaved is None
 
-    def begin(self, version: int, step: int, wall_seconds: float, last: bool, now: float) -> None:
+    def begin(self, version: int, step: int, wall_seconds: float, last: bool, now: float) -> int:
         """Starts to gather the parts of a version.
 
         Args:
@@ -77,12 +77,16 @@ class CheckpointSaver:
             wall_seconds: wall time of the run.
             last: whether the run ends with this checkpoint.
             now: time.monotonic().
+
+        Returns:
+            number of the workers' states that belong to it, see `states_of`.
         """
         deadline = now + (REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS)
         name = states_of(self._asynchronous, last, step, version)
         self.gathering.begin(
             CheckpointAssembly(version, step, name, wall_seconds, deadline, any_step=self._asynchronous)
         )
+        return name
 
     def advance(self, servers: int, workers: set[int], now: float, last: bool) -> str:
         """Writes the checkpoint once it is complete.

@@ -79,6 +79,7 @@ class ChiefRole:
         self._acted = 0  # agent steps of all earlier parts, if this part only evaluates; else 0
         self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
         self._failed: set[int] = set()  # processes that have reported a failure
+        self._unanswered: set[int] = set()  # workers that were asked for a state and have sent none since
         self._begin(resumed, notes)
 
     def handle(self, event: Event) -> None:
@@ -265,11 +266,10 @@ class ChiefRole:
         flags = closed.flags
         last, now = bool(flags & Flag.STOP), time.monotonic()
         if flags & Flag.CHECKPOINT:
-            self.saver.begin(closed.version, self.coordinator.step, self.log.wall_seconds, last, now)
+            number = self.saver.begin(closed.version, self.coordinator.step, self.log.wall_seconds, last, now)
             self.budget.checkpointed(closed.version, now)
-            if self.coordinator.asynchronous and not last:  # servers do not pass CHECKPOINT on to workers here
-                workers = (self.context.layout.workers[worker] for worker in self.coordinator.live)
-                self.transport.send(json_blob(process, Topic.STATE_DUE, closed.version) for process in workers)
+            if not last:
+                self._ask_for_states(number)
         if last:
             self.phase, self._last_version = Phase.SAVING, closed.version
             if self.result["status"] == "finished" and not self.budget.last_update(closed.version):
@@ -277,6 +277,21 @@ class ChiefRole:
         if flags & Flag.PUBLISH and self._evaluation_due:
             self._evaluation_due = False
             self._evaluate(closed.version, last)
+
+    def _ask_for_states(self, number: int) -> None:
+        """Asks for the workers' states with this number if CHECKPOINT may not reach all of them with their parameters.
+
+        With asynchronous updates, servers do not pass it on. If steps may close early, a straggler may skip the
+        parameters that have it. A straggler that has not answered yet is not asked again, since it may hang for hours,
+        and blobs that it does not receive would pile up (see `Message`).
+        """
+        asynchronous = self.coordinator.asynchronous
+        if not asynchronous and not self.context.config.exchange.may_close_early:
+            return
+        asked = self.coordinator.live - (set() if asynchronous else self._unanswered)
+        self._unanswered |= asked
+        workers = (self.context.layout.workers[worker] for worker in asked)
+        self.transport.send(json_blob(process, Topic.STATE_DUE, number) for process in workers)
 
     def _on_refused(self, closed: Closed) -> None:
         names = self.log.refused(closed)
@@ -364,6 +379,7 @@ class ChiefRole:
         elif blob.topic == Topic.STATE:
             worker = next((w for w, p in self.context.layout.workers.items() if p == blob.peer), None)
             if worker is not None:
+                self._unanswered.discard(worker)
                 self.collector.hold(_rank_of(worker))
                 self.saver.gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:

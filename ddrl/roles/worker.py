@@ -199,7 +199,8 @@ class WorkerRole:
         self._arrived: dict[int, float] = {}  # version -> time when its parameters came
         self._submitted = 0.0  # time when the last gradient was sent
         self._dropped = 0
-        self._state_due: int | None = None  # version of an asynchronous checkpoint that needs this worker's state
+        self._state_due: int | None = None  # number of the state that the chief has asked for
+        self._answered = -1  # number of the newest state that was saved
         promised = context.config.run.deterministic and worker == 0
         every = context.config.run.norms_every_updates if worker == 0 else 0
         stepped = [tensor for tensor in network.parameter_shapes if not tensor[0].startswith(PREFIX)]
@@ -214,7 +215,7 @@ class WorkerRole:
         elif isinstance(event, Blob) and event.topic == Topic.SETUP:
             self._begin(event.data)
         elif isinstance(event, Blob) and event.topic == Topic.STATE_DUE:
-            self._state_due = json.loads(event.data)
+            self._on_state_due(json.loads(event.data))
         elif isinstance(event, Blob) and event.topic == Topic.END:
             self._stop()
             self.finished = True
@@ -294,7 +295,7 @@ class WorkerRole:
             self._waiting_since = None
         self._arrived[snapshot.version] = time.monotonic()
         flags = self.client.flags
-        if flags & Flag.CHECKPOINT or self._state_due is not None:
+        if flags & Flag.CHECKPOINT or self._state_is_due(snapshot):
             self._save_state(snapshot, last=bool(flags & Flag.STOP))
         if flags & Flag.STOP:
             self._stop()
@@ -335,6 +336,29 @@ class WorkerRole:
         """Whether the trainer may be acting when a step closes."""
         return self.client.asynchronous or self.context.config.exchange.may_close_early
 
+    def _on_state_due(self, number: int) -> None:
+        """Notes that the chief asks for a state, unless the parameters of that checkpoint have asked for it already."""
+        if self.client.asynchronous or number > self._answered:
+            self._state_due = number
+
+    def _state_is_due(self, snapshot: Snapshot) -> bool:
+        """Whether the chief has asked for a state, and these parameters are not older than its checkpoint."""
+        due = self._state_due
+        return due is not None and (self.client.asynchronous or snapshot.step >= due)
+
+    def _take_number(self, snapshot: Snapshot, last: bool) -> int:
+        """The number of the state that is saved now, which is due no longer; see `states_of`.
+
+        Parameters with CHECKPOINT belong to a checkpoint themselves. Others may have come in place of such ones.
+        """
+        step, due = snapshot.step, self._state_due or 0
+        if self._state_is_due(snapshot):
+            self._state_due = None
+            if not self.client.flags & Flag.CHECKPOINT:
+                step = due
+        self._answered = step
+        return states_of(self.client.asynchronous, last, step, due)
+
     def _save_state(self, snapshot: Snapshot, last: bool) -> None:
         """Sends the worker's state at this update boundary, at which the trainer waits for parameters.
 
@@ -344,8 +368,7 @@ class WorkerRole:
         """
         config = self.context.config.run
         replay = self.context.config.has_replay_in_workers
-        version, self._state_due = self._state_due or 0, None
-        name = states_of(self.client.asynchronous, last, snapshot.step, version)
+        name = self._take_number(snapshot, last)
         patience = SETTLE_SECONDS if last and self._may_lag() else 0.0
         self._report()  # so that the checkpoint's counts have every agent step before it
         try:

@@ -102,6 +102,19 @@ def test_an_asynchronous_version_is_that_of_the_oldest_slice():
     np.testing.assert_array_equal(snapshot.parameters, [7, 7, 5, 5])
 
 
+@pytest.mark.parametrize(("asynchronous", "versions"), [(True, (7, 5)), (False, (7, 7))])
+def test_each_shard_gets_the_version_of_its_own_slice(asynchronous, versions):
+    client, gradient = WorkerClient(0, (1, 2), [(0, 2), (2, 4)], asynchronous), np.ones(4, np.float32)
+    for shard, version in enumerate(versions):
+        client.handle(Header(Kind.PARAMETERS, sender=shard, step=3, version=version), np.zeros(2, np.float32))
+    stop = Header(Kind.PARAMETERS, sender=0, step=3, version=9, flags=Flag.STOP)
+    assert client.handle(stop, np.zeros(2, np.float32)) is None, "it waits for that of the other shard"
+    sent = client.submit(gradient, 3, min(versions), 10, True)
+    assert tuple(message.header.version for message in sent) == versions
+    newer = client.submit(gradient, 3, 8, 10, True)
+    assert [message.header.version for message in newer] == [8, 8], "newer parameters that only acted"
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("order", sorted(set(itertools.permutations((0, 0, 1, 1)))), ids=str)
 def test_a_stop_right_after_the_first_parameters_is_never_lost(order, asynchronous):

@@ -15,7 +15,7 @@ MUTANTS = (
     ),
     Mutant(
         "the-memory-of-a-job-is-not-seen-from-its-steps",
-        "ddrl/placement/resources.py",
+        "cluster/control_groups.py",
         "return [root / inside, *(root / group for group in inside.parents)]",
         "return [root / inside]",
         ("tests/test_config.py::test_the_limit_of_each_control_group_around_that_of_this_process_counts",),

@@ -261,6 +261,12 @@ def test_a_resumed_collector_goes_on_as_the_uninterrupted_one():
     assert whole.state() == resumed.state()
 
 
+def test_torn_updates_of_earlier_parts_of_a_run_are_in_the_total():
+    collector = Collector(state={"totals": {"torn_updates": 2}})
+    collector.add(report(role="central_store", counters={"torn_updates": 1}))
+    assert collector.line(1, 1.0)["torn_updates"] == collector.state()["totals"]["torn_updates"] == 3
+
+
 def test_agent_steps_ahead_of_a_checkpoint_are_reported_and_no_part_of_it():
     collector = Collector()
     ahead = "agent_steps" + AHEAD

@@ -196,6 +196,36 @@ def test_a_last_checkpoint_without_a_servers_part_is_a_failure(play):
     assert ended["status"] == "failed" and "the parameter servers' parts of update 1 are missing" in ended["message"]
 
 
+@pytest.mark.parametrize(
+    ("exchange", "told"),
+    [({}, []), ({"quorum": 1}, [(0, 3), (1, 3)]), ({"quorum_deadline_seconds": 1.0}, [(0, 3), (1, 3)])],
+)
+def test_workers_are_told_of_a_checkpoint_whose_parameters_they_may_skip(play, exchange, told):
+    job = play(exchange=exchange, run={"checkpoint_every_updates": 2})
+    assert [job.have(refused=0b01), job.have(), job.have()] == [Flag.SKIP, Flag.NONE, Flag.CHECKPOINT]
+    due = job.sent.take(Topic.STATE_DUE)
+    assert sorted((blob.peer, json.loads(blob.data)) for blob in due) == told
+    job.everything()
+    assert set(checkpoints.load_latest(job.run_dir).worker_states) == {0, 1}
+    job.ask_to_stop()
+    assert job.have() & Flag.STOP and job.sent.take(Topic.STATE_DUE) == [], "all get the last parameters"
+
+
+def test_a_worker_of_a_quorum_that_does_not_answer_is_not_asked_again(play):
+    """A rank that hangs receives nothing, and what is sent to it piles up."""
+    job, asked = play(exchange={"quorum": 1}, run={"checkpoint_every_updates": 1}), []
+    for answers in ((0,), (0,), (0, 1), (0, 1)):
+        assert job.have() == Flag.CHECKPOINT
+        asked.append(sorted(blob.peer for blob in job.sent.take(Topic.STATE_DUE)))
+        job.snapshots()
+        for worker in answers:
+            job.state(worker)
+        job.now += checkpoint_saver.GATHER_SECONDS + 1.0
+        job.chief.advance()
+    assert asked == [[0, 1], [0], [0], [0, 1]]
+    assert len(job.events("checkpoint")) == 4
+
+
 def test_asynchronous_checkpoints_have_the_workers_states_and_staleness_is_reported(play):
     job = play(exchange={"updates": "asynchronous"}, run={"checkpoint_every_updates": 1})
     job.chief.coordinator.version = 1

@@ -241,6 +241,34 @@ def test_a_run_that_ends_before_a_worker_has_begun_keeps_its_state(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("events", "saved"),
+    [
+        ([(7, Flag.CHECKPOINT), 7, (8, Flag.NONE)], [7]),
+        ([7, (7, Flag.CHECKPOINT), (8, Flag.NONE)], [7]),
+        ([(8, Flag.NONE), 7, (9, Flag.NONE), (10, Flag.NONE)], [7]),  # it has skipped step 7
+        ([7, (6, Flag.NONE), (8, Flag.NONE)], [7]),  # step 6 was still under way
+        ([7, (9, Flag.CHECKPOINT), 9, (10, Flag.NONE)], [9]),  # the chief has given the first one up
+        ([9, (7, Flag.CHECKPOINT), (10, Flag.NONE)], [7, 9]),
+    ],
+)
+def test_with_a_quorum_a_worker_saves_one_state_for_each_checkpoint(tmp_path, events, saved):
+    """An event is the number of a STATE_DUE, or parameters: their step and flags."""
+    config = config_of("ba3c", "smoke", workers=2, exchange="parameter_server", parameter_servers=1, quorum=1)
+    layout = JobLayout.from_assignments(assign_roles(Sizes(2, 1, evaluator=False)))
+    network, sent, metrics = types.SimpleNamespace(size=3, parameter_shapes=()), Sent(), RankMetrics("worker", 1)
+    role = WorkerRole(JobContext(config, tmp_path, layout), sent, 1, network, Fresh(), None, metrics, lambda: None)
+    setup = {"draws": np.full(2, 9), "version": np.int64(5), "agent_steps": np.int64(0)}
+    role.handle(Blob(layout.chief, Topic.SETUP, encode_arrays(setup)))
+    for event in events:
+        if isinstance(event, int):
+            role.handle(Blob(layout.chief, Topic.STATE_DUE, json.dumps(event).encode()))
+            continue
+        header = Header(Kind.PARAMETERS, step=event[0], version=event[0], flags=event[1])
+        role.handle(Message(layout.servers[0], header, np.zeros(3, np.float32)))
+    assert [int(decode_arrays(blob.data)["of"]) for blob in sent.take(Topic.STATE)] == saved
+
+
+@pytest.mark.parametrize(
     ("value", "norm", "finite"),
     [
         (3e18, 3e18, True),

@@ -92,10 +92,8 @@ class StoreServer(Server):
         return [self._to_worker(Flag.REFRESH)]
 
     def counts(self) -> dict[str, int]:
-        return {"gradients_dropped": self.dropped}
-
-    def gauges(self) -> dict[str, float]:
-        return {"torn_updates": self.torn}
+        """Counts torn updates in the main server only, because the store has those of all processes."""
+        return {"gradients_dropped": self.dropped} | ({"torn_updates": self.torn} if self.main else {})
 
     def close(self) -> None:
         """Closes the store in this process; the main server also removes the file's name, if that is still there."""

@@ -152,6 +152,19 @@ def test_gradients_that_are_old_or_not_finite_are_dropped_and_answered_with_the_
     assert world.closed[-1][1].members == (1,) and world.coordinator.version == 10
 
 
+def test_torn_updates_are_counted_by_the_main_door_alone(tmp_path):
+    theta, gradients = problem(SIZE, 1)
+    world = World(tmp_path, theta)
+
+    def fail(chunk):
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        world.doors[1].learner.store.update(fail)
+    world.submit(0, gradients[0])
+    assert [door.counts().get("torn_updates") for door in world.doors] == [1, None]
+
+
 def test_a_pull_brings_newer_parameters_under_the_same_step(tmp_path):
     theta, gradients = problem(SIZE, 1)
     world = World(tmp_path, theta)

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Header, Kind
 from ddrl.exchange.parameter_server.server_shard import ServerShard
 from tests.exchange.fake import CHIEF, PlainSgd
@@ -69,3 +70,37 @@ def test_an_asynchronous_gradient_that_is_not_finite_changes_nothing_and_is_name
     shard = loaded(asynchronous=True)
     _, told = give(shard, 2, np.nan, flags=Flag.NONE)
     assert (shard.version, shard.parameters[0], shard.dropped) == (0, 0.0, 1) and told.header.refused == 0b100
+
+
+def test_a_shard_judges_a_gradient_by_the_version_of_its_own_slice():
+    """Shard 1 drops a gradient that shard 0 applies, and is a version behind from then on."""
+    options = {"asynchronous": True, "max_staleness": 1}
+    shards = [ServerShard(index, 1, PlainSgd(), WORKERS, CHIEF, **options) for index in (0, 1)]
+    clients = {w: WorkerClient(w, (0, 1), [(0, 1), (1, 2)], asynchronous=True) for w in WORKERS}
+
+    def deliver(messages):
+        for message in messages:
+            if message.header.kind == Kind.PARAMETERS:
+                worker = next(w for w, process in WORKERS.items() if process == message.peer)
+                clients[worker].handle(message.header, message.payload.copy())
+
+    def gradient(worker):
+        version, step, _ = clients[worker].snapshot
+        return clients[worker].submit(np.ones(2, np.float32), step, version, 1, True)
+
+    def arrive(*messages):
+        for message in messages:
+            process = WORKERS[message.header.sender]
+            deliver(shards[message.peer].handle(process, message.header, message.payload))
+
+    for shard in shards:
+        deliver(shard.handle(CHIEF, Header(Kind.LOAD, value=1.0), np.zeros(1, np.float32)))
+    slow = gradient(1)
+    arrive(*gradient(0))
+    fast = gradient(0)
+    arrive(slow[0], fast[0], fast[1], slow[1])
+    assert [(shard.version, shard.dropped) for shard in shards] == [(3, 0), (2, 1)]
+    fast = gradient(0)
+    arrive(*gradient(1))
+    arrive(*fast)
+    assert [(shard.version, shard.dropped) for shard in shards] == [(5, 0), (4, 1)], "one was within the limit"
