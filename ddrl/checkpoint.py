@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.files import read_regular, sync_directory
 from ddrl.npz import decode_arrays, encode_arrays
@@ -34,6 +35,8 @@ from ddrl.npz import decode_arrays, encode_arrays
 FORMAT = "ddrl-checkpoint"
 FORMAT_VERSION = 1
 DIRECTORY = "checkpoints"
+GATHER_SECONDS = 30.0  # time for the parts of a checkpoint to arrive
+REPLAY_SECONDS = 300.0  # the same if replays, which may have gigabytes, are written first
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Name and shape of each tensor of the network, in the order of the flat vector."""
@@ -47,6 +50,11 @@ _SCALARS = {
     "config": dict, "stamp": dict,
 }  # fmt: skip
 _OTHER = "use another one"
+
+
+def gather_seconds(config: TrainConfig) -> float:
+    """Seconds for the parts of a checkpoint of this run to arrive."""
+    return REPLAY_SECONDS if config.has_replay else GATHER_SECONDS
 
 
 def new_stamp() -> dict[str, Any]:

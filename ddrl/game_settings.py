@@ -26,19 +26,19 @@ def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
             batches do not fit into the memory here. Ranks on other hosts check that for themselves.
     """
     from ddrl.envs import make_environment
-    from ddrl.memory import check_replay, check_rollouts
+    from ddrl.memory import check_replay, check_rollouts, replays_of
 
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
     algorithms.check_action_space(config, environment.action_space)
-    replays = config.apex.replay_shards if config.apex.actors else config.exchange.workers
     if not is_own(config.network):
         try_network(config)  # which also checks --init-from: only the process that makes it knows its tensors
     elif config.run.init_from:
         observations = environment.observation_shape, environment.observation_dtype
         network = algorithms.network_for(config, *observations, environment.action_space)
         source_of(config.run.init_from, network.parameter_shapes)
-    check_replay(config, environment, replays if detect_job(os.environ) is None else 1, machine.memory_bytes)
+    replays = replays_of(config) if detect_job(os.environ) is None else 1
+    check_replay(config, environment, replays, machine.memory_bytes)
     check_rollouts(config, environment, machine.memory_bytes)
     return environment.action_space
 

@@ -26,8 +26,33 @@ def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
     if config.apex.actors:
         return shard_bytes(config, segment_format(config, environment))
     acted = config.replay_data.target_period if config.sampling.schedule == "concurrent" else 0
-    observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
-    return Replay.bytes_for(**replay_size(config, environment)) + acted * observation
+    return Replay.bytes_for(**replay_size(config, environment)) + acted * _observation_bytes(environment)
+
+
+def rollout_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
+    """Bytes of the observations in a worker's rollouts and in its pool of data-points; 0 if it has neither."""
+    return (_in_rollouts(config) + _in_pool(config)) * _observation_bytes(environment)
+
+
+def _in_rollouts(config: TrainConfig) -> int:
+    """Observations in the rollouts that a worker keeps; 0 with a replay."""
+    storages = 2 if config.sampling.schedule == "double-buffered" else 1
+    return 0 if config.has_replay else storages * config.rows * (config.rollout_length + 1)
+
+
+def _in_pool(config: TrainConfig) -> int:
+    """Observations in a worker's pool of data-points; 0 if it has none."""
+    data = config.algorithm.learns_from
+    return slots_of(config.batch_size, data.epochs, data.pool_batches) if isinstance(data, FromDataPoints) else 0
+
+
+def _observation_bytes(environment: VectorEnvironment) -> int:
+    return math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
+
+
+def replays_of(config: TrainConfig) -> int:
+    """Ranks of a run that have a replay if the algorithm has one: the replay shards of Ape-X, else the workers."""
+    return config.apex.replay_shards if config.apex.actors else config.exchange.workers
 
 
 def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: float) -> None:
@@ -47,19 +72,16 @@ def check_rollouts(config: TrainConfig, environment: VectorEnvironment, availabl
     Raises:
         UsageError: one of them does not; nothing was allocated.
     """
-    observation = math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
-    storages = 2 if config.sampling.schedule == "double-buffered" else 1
-    data = config.algorithm.learns_from
-    rollout = 0 if config.has_replay else storages * config.rows * (config.rollout_length + 1)
+    observation, data = _observation_bytes(environment), config.algorithm.learns_from
     length = "--rollout-length" if config.sampling.rollout_length else "--unroll-length"
     for count, whose, remedy in (
         (
-            rollout,
+            _in_rollouts(config),
             f"rollouts of {config.rollout_length} steps of {config.rows} simulators",
             f"{length} or --simulators",
         ),
         (
-            slots_of(config.batch_size, data.epochs, data.pool_batches) if isinstance(data, FromDataPoints) else 0,
+            _in_pool(config),
             f"pools of {getattr(data, 'pool_batches', 0)} batches of {config.batch_size} data-points",
             "--pool-batches or --batch-size",
         ),

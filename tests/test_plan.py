@@ -65,7 +65,7 @@ def test_a_plan_of_nodes_that_are_not_there(capsys):
         "simulators": 8,
         "simulator_threads": 2,
         "shard_bytes": 0,
-        "memory_bytes": 1_000_000_000,
+        "memory_bytes": 1_000_000_000 + 8 * (5 + 1) * 50,
     }
     assert [rank["shard_bytes"] for rank in answer["ranks"] if rank["role"] == "parameter_server"] == [
         4 * (parameters - parameters // 2),
@@ -144,6 +144,33 @@ def test_a_plan_starts_nothing_so_it_is_made_for_what_does_not_fit_here(capsys, 
     answer = json.loads(capsys.readouterr().out)
     assert len(answer["ranks"]) == 70
     assert answer["warnings"][0].startswith("`ddrl train` refuses this here: 70 ranks need about 66.0 GB of memory and")
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        ("dqn", "the replay needs 7,"),
+        ("rainbow --workers 2 --parameter-servers 1", "the replays of 2 workers need 1"),
+        ("hts-ppo --unroll-length 1e5 --batch-size 0", "rollouts of 100000 steps of 16 simulators need 90.3 GB"),
+    ],
+)
+def test_a_plan_warns_of_data_that_train_refuses_here(line, why, capsys, monkeypatch):
+    monkeypatch.setattr(plan, "this_machine", lambda: Machine(2, 6 * 10**9))
+    assert plan.main([*line.split(), "--game", "pong", "--json", "-"], {}) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert [text for text in warnings if text.startswith(f"`ddrl train` refuses this here: {why}")], warnings
+
+
+def test_rollouts_and_pools_are_in_the_memory_of_workers(capsys):
+    """Where acting and learning use two rollouts by turns, both."""
+    line = "hts-ppo --game pong --unroll-length 2048 --batch-size 0 --nodes 1 --json -"
+    assert plan.main(line.split(), {}) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert rank["memory_bytes"] == 1_000_000_000 + 2 * 16 * (2048 + 1) * 4 * 84 * 84
+    alone = ["--workers", "1", "--parameter-servers", "0", "--simulators", "8", "--batch-size", "10", "--nodes", "1"]
+    (rank,) = planned(capsys, *alone, "--epochs", "2", "--pool-batches", "8")["ranks"]
+    pool = 10 * 8 * (2 + 1) // 2 + 10
+    assert rank["memory_bytes"] == 1_000_000_000 + (8 * (5 + 1) + pool) * 50
 
 
 def test_wrong_variables_of_slurm(capsys, monkeypatch):

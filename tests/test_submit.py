@@ -132,6 +132,20 @@ def test_a_dry_run_shows_the_script_and_makes_nothing(here, ddrl):
     assert list(here.iterdir()) == []
 
 
+def test_a_job_asks_for_the_memory_of_rollouts(ddrl):
+    words = ("--game", "pong", "--unroll-length", "2048", "--batch-size", "0", "--dry-run")
+    status, out, err = ddrl("submit", "train", "hts-ppo", *words)
+    assert status == 0, err
+    assert "#SBATCH --mem-per-cpu=2851M\n" in out, "1 GB, and 2 x 16 x 2,049 observations of 28,224 bytes"
+
+
+def test_a_run_with_a_replay_is_warned_earlier_and_has_as_much_more_time(ddrl):
+    status, out, err = ddrl("submit", "train", "dqn", "--preset", "smoke", "--minutes", "10", "--dry-run")
+    assert status == 0, err
+    assert "#SBATCH --signal=B:USR1@420\n" in out and "#SBATCH --time=32\n" in out
+    assert "#SBATCH --signal=B:USR1@120\n" in script_of(ddrl, "--minutes", "10")
+
+
 def test_the_runs_that_help_shows_can_be_submitted(ddrl):
     shown = [line.split() for line in f"{HELP}\n{JobArguments.__doc__}".splitlines() if line.startswith("  ")]
     examples = [words for words in shown if words[:3] == ["ddrl", "submit", "train"]]
@@ -192,6 +206,14 @@ CASES = {
     "fewer minutes than the budget": (
         [*SMOKE, "--minutes", "60", "--time", "30"],
         "--minutes 60.0: jobs of 30 minutes, warned 120 s before their end, never use them up; use a longer --time",
+    ),
+    "fewer minutes than the budget, with a replay": (
+        ["submit", "train", "dqn", "--preset", "smoke", "--minutes", "10", "--time", "15"],
+        "--minutes 10.0: jobs of 15 minutes, warned 420 s before their end, never use them up; use a longer --time",
+    ),
+    "a warning at once": (
+        ["submit", "train", "dqn", "--preset", "smoke", "--minutes", "0", "--max-updates", "9", "--time", "7"],
+        "--time 7: jobs are warned 420 s before their end, to save a checkpoint, and this one at once; use a longer",
     ),
     "too little time": ([*SMOKE, "--minutes", "9", "--time", "3"], "the first checkpoint is due after 5"),
     "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be between 1 and"),
@@ -266,7 +288,7 @@ def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddr
     for name, value in {"HOME": str(here), "PATH": f"{program.parent}:/usr/bin:/bin"}.items():
         monkeypatch.setenv(name, value)
     own = {"SLURM_CONF": "/there", "SBATCH_ACCOUNT": "mine", "OMPI_MCA_btl": "tcp"}
-    of_job = {"SLURM_MEM_PER_NODE": "8192", "SLURM_CPU_BIND": "cores", "PMIX_RANK": "0", "SRUN_DEBUG": "3"}
+    of_job = {"SLURM_MEM_PER_NODE": "8192", "SLURM_CPU_BIND": "cores", "PMIX_SYSTEM_TMPDIR": "x", "SRUN_DEBUG": "3"}
     of_job |= {"SLURM_JOB_ID": "7"} if inside else {}
     for name, value in {**own, **of_job, "SBATCH_QOS": ""}.items():
         monkeypatch.setenv(name, value)

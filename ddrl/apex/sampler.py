@@ -24,7 +24,7 @@ from ddrl.npz import decode_arrays, encode_arrays
 
 SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and not waited for
 SAVE_SECONDS = 240.0  # after which a shard that writes its part of a checkpoint and says nothing is given up
-LAST_SAVE_SECONDS = 30.0  # for writing it when the job ends: its ranks have 90 s for that in all
+LAST_SAVE_SECONDS = 30.0  # for writing it when the job ends: whoever ends it may allow little more
 WORD_SECONDS = 2.0  # after which shards are told something, so that they know that the learner is alive
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from cluster.job import Job, detect_job
 from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
-from cluster.roles import Sizes
+from cluster.roles import Assignment, Sizes
 from cluster.session import SessionFiles
 from ddrl import checks, command_line, early_options, options, rundir
 from ddrl.config import TrainConfig
@@ -93,13 +94,22 @@ def need_of(arguments: DoctorArguments, alone: bool) -> Need:
         alone: whether doctor itself started the ranks, on this machine.
     """
     config = arguments.train.config
+    known = arguments.given or alone
     return Need(
-        sizes=sizes_of(config) if arguments.given or alone else None,
+        sizes=sizes_of(config) if known else None,
+        memory=functools.partial(_memory_of, config) if known else None,
         survive=config.exchange.on_worker_loss == "survive",
         gpus_per_node=arguments.own.gpus_per_node,
         existing=bool(arguments.train.resume),
         outside=_outside() if alone else "",
     )
+
+
+def _memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> Sequence[float]:
+    """Bytes of memory of each rank, as `ddrl plan` shows them."""
+    from ddrl.commands.plan import memory_of  # only rank 0 needs what it imports
+
+    return memory_of(config, assignments)
 
 
 def _outside() -> str:

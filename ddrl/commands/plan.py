@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
@@ -19,7 +19,7 @@ from ddrl.apex.memory import prefetch_bytes
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
-from ddrl.memory import replay_bytes
+from ddrl.memory import check_replay, check_rollouts, replay_bytes, replays_of, rollout_bytes
 from ddrl.placement.ranks import groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, check_shards, rank_bytes, this_machine
 from ddrl.placement.world import settled_world
@@ -94,10 +94,17 @@ HERE = "this machine"
 
 def _doubts(config: TrainConfig) -> list[str]:
     """Warnings that the run would be refused here, or only just fits. A plan can be made all the same."""
+    from ddrl.envs import make_environment
+
+    here = this_machine()
     try:
-        return check_machine(config, this_machine())
+        warnings = check_machine(config, here)
+        with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
+            check_replay(config, environment, replays_of(config), here.memory_bytes)
+            check_rollouts(config, environment, here.memory_bytes)
     except UsageError as error:
         return [f"`ddrl train` refuses this here: {error}"]
+    return warnings
 
 
 def _machine(nodes: PlanArguments) -> Machine:
@@ -136,8 +143,24 @@ def topology(config: TrainConfig, nodes: PlanArguments, environ: Mapping[str, st
     return (seat,) * (nodes.ranks_per_node or config.ranks), HERE
 
 
-def needs_of(config: TrainConfig) -> tuple[int, int, int]:
-    """Length of the parameter vector, bytes of the replay of a worker or shard, and bytes of a learner's batches.
+class Needs(NamedTuple):
+    """What the memory of ranks depends on, besides their roles.
+
+    Attributes:
+        parameters: length of the flat vector.
+        replay: bytes of the replay of a worker or shard.
+        rollouts: bytes of a worker's rollouts and pool of data-points.
+        prefetch: bytes of the batches that the learner of Ape-X has ready.
+    """
+
+    parameters: int
+    replay: int
+    rollouts: int
+    prefetch: int
+
+
+def needs_of(config: TrainConfig) -> Needs:
+    """What the ranks of a run need memory for.
 
     Raises:
         UsageError: the game is unknown, the network does not suit it, or there are fewer parameters than servers.
@@ -147,32 +170,39 @@ def needs_of(config: TrainConfig) -> tuple[int, int, int]:
     with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
         shape, dtype = environment.observation_shape, environment.observation_dtype
         count = network_for(config, shape, dtype, environment.action_space).size
-        replay, prefetch = replay_bytes(config, environment), prefetch_bytes(config, environment)
+        replay, rollouts = replay_bytes(config, environment), rollout_bytes(config, environment)
+        needs = Needs(count, replay, rollouts, prefetch_bytes(config, environment))
     check_shards(count, config.exchange.servers)
-    return count, replay, prefetch
+    return needs
 
 
-def ranks_as_json(
-    config: TrainConfig, assignments: Sequence[Assignment], parameters: int, replay: int, prefetch: int
-) -> list[dict[str, Any]]:
+def memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> list[int]:
+    """Bytes of memory that each rank needs, roughly.
+
+    Raises:
+        UsageError: as `needs_of`.
+    """
+    return [rank["memory_bytes"] for rank in ranks_as_json(config, assignments, needs_of(config))]
+
+
+def ranks_as_json(config: TrainConfig, assignments: Sequence[Assignment], needs: Needs) -> list[dict[str, Any]]:
     """What every rank is and needs; sizes in bytes, of a shard without its optimizer slots.
 
     Args:
         config: settings of the run.
         assignments: one for each rank.
-        parameters: length of the flat vector.
-        replay, prefetch: bytes of a replay, and of the batches that the learner of Ape-X has ready.
+        needs: as `needs_of` gives them.
     """
     from ddrl.exchange.sharding import shard_ranges
 
-    shards = shard_ranges(parameters, max(1, config.exchange.servers))
+    shards = shard_ranges(needs.parameters, max(1, config.exchange.servers))
     ranks = []
     for rank in assignments:
         computes = rank.role in COMPUTES
         threads = threads_for(config, rank.cores) if computes else None
         simulates = rank.role == ("actor" if config.apex.actors else "worker")
         keeps = rank.role == "replay_shard" if config.apex.actors else simulates
-        kept = (replay if keeps else 0) + (prefetch if rank.role == "worker" else 0)
+        kept = (needs.replay if keeps else 0) + (needs.rollouts + needs.prefetch if rank.role == "worker" else 0)
         start, stop = shards[rank.index] if rank.role == "parameter_server" else (0, 0)
         ranks.append(
             {
@@ -237,8 +267,8 @@ def as_json(
     Raises:
         UsageError: as `needs_of`.
     """
-    parameters, replay, prefetch = needs_of(config)
-    ranks = ranks_as_json(config, assignments, parameters, replay, prefetch)
+    needs = needs_of(config)
+    ranks, parameters = ranks_as_json(config, assignments, needs), needs.parameters
     memory: Counter[str] = Counter()  # by host
     for rank in ranks:
         memory[rank["host"]] += rank["memory_bytes"]

@@ -16,7 +16,7 @@ import tyro
 from cluster.topology import Seat
 from ddrl import checks, command_line, early_options, options, rundir
 from ddrl.checks import did_you_mean
-from ddrl.commands.plan import needs_of, ranks_as_json
+from ddrl.commands.plan import memory_of
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.job import JOB_END, check_time
@@ -27,14 +27,14 @@ from ddrl.slurm import site as sites
 from ddrl.slurm.queue import queue
 from ddrl.slurm.records import JobRecord, note, noted
 from ddrl.slurm.script import (
-    COMMON,
     SCRIPT,
-    WARNING_SECONDS,
+    common,
     has_memory,
     minutes_for,
     output_in,
     own_venv,
     script_of,
+    warning_seconds,
     words_of,
 )
 from ddrl.slurm.submission import require_sbatch, submit
@@ -149,10 +149,15 @@ def write_site(argv: Sequence[str]) -> int:
     return 0
 
 
-def _check_minutes(config: TrainConfig, seconds: float) -> None:
-    """Refuses --minutes that no job can use up: a requeued job counts them anew, so jobs would follow without end."""
-    if config.run.minutes and 60.0 * config.run.minutes > seconds - WARNING_SECONDS:
-        why = f"jobs of {seconds / 60:g} minutes, warned {WARNING_SECONDS} s before their end, never use them up"
+def _check_warning(config: TrainConfig, job: JobArguments, seconds: float) -> None:
+    """Refuses jobs that would follow each other without end: those that are warned at once, and those that cannot use
+    up --minutes, which a requeued job counts anew."""
+    warning = warning_seconds(config)
+    if seconds <= warning:
+        why = f"jobs are warned {warning} s before their end, to save a checkpoint, and this one at once"
+        checks.refuse(job, "time", f"{why}; use a longer one")
+    if config.run.minutes and 60.0 * config.run.minutes > seconds - warning:
+        why = f"jobs of {seconds / 60:g} minutes, warned {warning} s before their end, never use them up"
         remedy = "use a longer --time, or --minutes 0 and --agent-steps or --max-updates, which count over all jobs"
         checks.refuse(config.run, "minutes", f"{why}; {remedy}")
 
@@ -168,7 +173,7 @@ def submit_train(argv: Sequence[str]) -> int:
     place_ranks(config, [Seat()] * config.ranks)
     if job.seconds is not None:
         check_time(config, {JOB_END: str(job.seconds)}, now=0.0)
-        _check_minutes(config, job.seconds)
+        _check_warning(config, job, job.seconds)
     given = shlex.join(["ddrl", "submit", "train", *argv])
     body = body_of(config, directory, words)
     text = script_of(sbatch_options(config, job, directory, site, more), body, site, given, more)
@@ -295,14 +300,13 @@ def sbatch_options(
     if not has_memory(words, site):
         wanted.append(f"--mem-per-cpu={megabytes_per_cpu(config, job.cpus_per_rank)}M")
     if config.run.minutes and not job.time and "SBATCH_TIMELIMIT" not in site.variables:
-        wanted.append(minutes_for(config.run.minutes))
-    return [*wanted, output_in(directory, "slurm-%j.out"), *COMMON]
+        wanted.append(minutes_for(config.run.minutes, warning_seconds(config)))
+    return [*wanted, output_in(directory, "slurm-%j.out"), *common(warning_seconds(config))]
 
 
 def megabytes_per_cpu(config: TrainConfig, cpus_per_rank: int) -> int:
     """Megabytes of memory for each processor, enough for the largest rank."""
-    ranks = ranks_as_json(config, place_ranks(config, [Seat()] * config.ranks), *needs_of(config))
-    most = max(rank["memory_bytes"] for rank in ranks) / BYTES_PER_MEGABYTE
+    most = max(memory_of(config, place_ranks(config, [Seat()] * config.ranks))) / BYTES_PER_MEGABYTE
     return max(LEAST_MEGABYTES, math.ceil(most / cpus_per_rank))
 
 

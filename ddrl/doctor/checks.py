@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
-from cluster.roles import place
+from cluster.roles import Assignment, place
 from ddrl import rundir
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
 from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, LinkSpeed, Need, Survey, grouped
+from ddrl.errors import UsageError
 from ddrl.named_runs import go_on
 from ddrl.placement.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
 from ddrl.reporting.texts import counted
@@ -57,8 +58,20 @@ def cast(survey: Survey, need: Need) -> tuple[Need, Findings]:
     except ValueError as error:
         why, _, remedy = str(error).partition("; ")
         return need, [*findings, Finding("problem", "ranks", f"{why}; {text}", remedy or "see ddrl plan")]
-    roles = tuple(assignment.role for assignment in assignments)
-    return dataclasses.replace(need, roles=roles), [*findings, Finding("fine", "ranks", f"{text}; {need.sizes}")]
+    need = dataclasses.replace(need, roles=tuple(assignment.role for assignment in assignments))
+    need, troubles = weighed(need, assignments)
+    return need, [*findings, Finding("fine", "ranks", f"{text}; {need.sizes}"), *troubles]
+
+
+def weighed(need: Need, assignments: Sequence[Assignment]) -> tuple[Need, Findings]:
+    """The need with the memory of each rank, if the settings say how much that is."""
+    if need.memory is None:
+        return need, []
+    try:
+        return dataclasses.replace(need, rank_bytes=tuple(need.memory(assignments))), []
+    except UsageError as error:
+        why, _, remedy = str(error).partition("; ")
+        return need, [Finding("problem", "settings", why, remedy or "see ddrl plan")]
 
 
 def check_versions(survey: Survey, need: Need) -> Findings:
@@ -168,15 +181,22 @@ def check_memory(survey: Survey, need: Need) -> Findings:
     """Enough free memory on each node for its ranks."""
     problems, spare = [], []
     for host, ranks in survey.nodes.items():
-        wanted = sum(HEAVY_RANK_BYTES if need.heavy(facts.rank) else SERVER_BYTES for facts in ranks)
+        wanted = sum(_bytes_of(facts.rank, need) for facts in ranks)
         free = min(facts.memory_bytes for facts in ranks)
         spare.append(f"{host} {_gigabytes(free)} for {_gigabytes(wanted)}")
         if free < wanted:
-            text = f"{host} has {_gigabytes(free)} free, its {len(ranks)} ranks need about {_gigabytes(wanted)}"
-            problems.append(
-                Finding("problem", "memory", text, "use fewer ranks per node, or ask for more memory (--mem)")
-            )
+            whose = "its rank needs" if len(ranks) == 1 else f"its {len(ranks)} ranks need"
+            text = f"{host} has {_gigabytes(free)} free, {whose} about {_gigabytes(wanted)}"
+            remedy = "use fewer ranks per node or less data in each (see ddrl plan), or ask for more memory (--mem)"
+            problems.append(Finding("problem", "memory", text, remedy))
     return problems or [Finding("fine", "memory", "free for needed: " + ", ".join(spare))]
+
+
+def _bytes_of(rank: int, need: Need) -> float:
+    """Memory that a rank needs: by the settings if they are known, else by its role."""
+    if need.rank_bytes:
+        return need.rank_bytes[rank]
+    return HEAVY_RANK_BYTES if need.heavy(rank) else SERVER_BYTES
 
 
 def check_gpus(survey: Survey, need: Need) -> Findings:

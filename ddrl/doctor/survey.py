@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from cluster.roles import Sizes
+from cluster.roles import COMPUTES, Assignment, Sizes
 from ddrl.doctor.facts import RankFacts
 
 Level = Literal["problem", "warning", "fine"]
@@ -41,6 +41,8 @@ class Need:
     Attributes:
         sizes: numbers of the roles; None when no settings were given: then any rank may be a worker.
         roles: role of each rank, as `examine` casts them.
+        memory: assignments -> bytes of memory of each rank, by the settings; None: its role alone says how much.
+        rank_bytes: what `memory` says of the ranks that there are; empty if it says nothing.
         survive: go on without a dead worker.
         gpus_per_node: GPUs that each node must show; 0: those that the job was given.
         existing: the run goes on in a directory that is there (--resume).
@@ -49,6 +51,8 @@ class Need:
 
     sizes: Sizes | None = None
     roles: tuple[str, ...] = ()
+    memory: Callable[[Sequence[Assignment]], Sequence[float]] | None = None
+    rank_bytes: tuple[float, ...] = ()
     survive: bool = True
     gpus_per_node: int = 0
     existing: bool = False
@@ -56,7 +60,7 @@ class Need:
 
     def heavy(self, rank: int) -> bool:
         """Whether a rank runs TensorFlow and emulators."""
-        return not self.roles or self.roles[rank] in ("worker", "evaluator")
+        return not self.roles or self.roles[rank] in COMPUTES
 
     def trains(self, rank: int) -> bool:
         """Whether a rank computes all the time (an evaluator sleeps between its games)."""

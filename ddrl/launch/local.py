@@ -36,7 +36,6 @@ from ddrl.reporting.texts import counted
 from ddrl.types import Machine
 
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
-STOP_SECONDS = 90.0
 FINISH_SECONDS = 300.0
 WARNING = "warning:"
 KILLED = 130  # exit status of a program that Ctrl-C ended
@@ -48,7 +47,7 @@ def train(
     machine: Machine,
     console: Console,
     rank_program: Sequence[str] = RANK_PROGRAM,
-    stop_seconds: float = STOP_SECONDS,
+    stop_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
     trains_more: bool = False,
 ) -> int:
@@ -60,7 +59,7 @@ def train(
         machine: this one.
         console: where the user sees it.
         rank_program: what each rank runs.
-        stop_seconds: for the ranks to end once they were asked to.
+        stop_seconds: for the ranks to end once they were asked to (None: 90, and 270 more with a replay).
         callbacks: called in this process.
         trains_more: as in `options.Wanted`.
 
@@ -149,7 +148,7 @@ def _run(
     program: list[str],
     resume: bool,
     console: Console,
-    stop_seconds: float,
+    stop_seconds: float | None,
     lock: int,
     tell: Callable[[Record], None],
 ) -> int:

@@ -16,6 +16,7 @@ from rich.console import Console
 from cluster.launch import Launcher, mpirun_command, mpirun_environment, start_mpirun, start_process
 from cluster.session import SessionFiles
 from ddrl import rundir
+from ddrl.checkpoint import GATHER_SECONDS, gather_seconds
 from ddrl.config import TrainConfig
 from ddrl.launch.processes import Interrupts, children, end_session, session_members
 from ddrl.placement import start
@@ -23,6 +24,7 @@ from ddrl.reporting.phases import EVALUATING
 from ddrl.reporting.progress import Progress
 
 POLL_SECONDS = 0.2
+STOP_SECONDS = 90.0  # for the ranks to end once they were asked to, if there is no replay to be written
 KILL_SECONDS = 5.0
 SIGNALLED = 128  # plus the signal's number: exit status of mpirun if a signal ended a rank
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
@@ -35,6 +37,9 @@ LAUNCHER_SECONDS = 10.0  # for mpirun, once there is a result and all of its ran
 class Supervisor:
     """One start of a run's ranks. After a stop request or their result they have `stop_seconds` to end.
 
+    Without `stop_seconds` these are STOP_SECONDS, and as many more as replays may take to be written; once there is a
+    result, they have been written.
+
     Attributes:
         killed: whether a second Ctrl-C ended them.
         overdue: why they were killed; empty if they were not.
@@ -43,11 +48,11 @@ class Supervisor:
         minutes: that they have trained, after `watch`; 0 if they did not begin.
     """
 
-    def __init__(self, config: TrainConfig, path: Path, interrupts: Interrupts, stop_seconds: float):
-        self._config, self._path = config, path
-        self._interrupts, self._stop_seconds = interrupts, stop_seconds
+    def __init__(self, config: TrainConfig, path: Path, interrupts: Interrupts, stop_seconds: float | None = None):
+        self._config, self._path, self._interrupts = config, path, interrupts
+        self._stop_seconds = self._patience = STOP_SECONDS if stop_seconds is None else stop_seconds
+        self._replay_seconds = gather_seconds(config) - GATHER_SECONDS if stop_seconds is None else 0.0
         self._deadline: float | None = None
-        self._patience = stop_seconds
         self._said = False
         self._heard: float | None = None
         self._phase = ""
@@ -150,10 +155,13 @@ class Supervisor:
         stop = not result and os.path.exists(self._path / rundir.STOP)
         self._stop_since = (self._stop_since or now) if stop else None
         self.asked = self.asked or (self._stop_since is not None and now > self._stop_since + TERM_SECONDS)
+        if result and self._replay_seconds:  # replays have been written
+            self._replay_seconds, self._deadline = 0.0, None
         if self._deadline is None and (self._said or result):
             told = (rundir.read_json(self._path / rundir.RESULT) or {}) if result else {}
             nothing_to_save = "lost" in told or (self._heard is None and told.get("status") == "failed")
-            self._patience = min(LOST_SECONDS, self._stop_seconds) if nothing_to_save else self._stop_seconds
+            patience = self._stop_seconds + self._replay_seconds
+            self._patience = min(LOST_SECONDS, patience) if nothing_to_save else patience
             self._deadline = now + self._patience
         if self._heard is None and not result:
             self._look_for_ranks(now)

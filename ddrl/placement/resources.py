@@ -108,7 +108,7 @@ def heavy_ranks(config: TrainConfig) -> int:
 
 
 def rank_bytes(config: TrainConfig, computes: bool, shard: int) -> float:
-    """A rough estimate of the memory that a rank needs, in bytes.
+    """A rough estimate of the memory that a rank needs, in bytes, without its replay, rollouts, and pool.
 
     Args:
         config: settings of the run.

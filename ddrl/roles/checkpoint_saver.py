@@ -13,9 +13,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.rundir import config_to_dict
 
-GATHER_SECONDS = 30.0  # time for the parts to arrive
-REPLAY_SECONDS = 300.0  # the same if replays, which may have gigabytes, are written first
-LAST_SAVE_SECONDS = 40.0  # time to retry the last checkpoint; ranks that were asked to stop have 90 seconds in all
+LAST_SAVE_SECONDS = 40.0  # time to retry the last checkpoint; the launcher waits 60 s longer than for the parts
 SAVE_AGAIN_SECONDS = 2.0  # between two attempts
 
 
@@ -81,7 +79,7 @@ class CheckpointSaver:
         Returns:
             number of the workers' states that belong to it, see `states_of`.
         """
-        deadline = now + (REPLAY_SECONDS if self.context.config.has_replay else GATHER_SECONDS)
+        deadline = now + checkpoints.gather_seconds(self.context.config)
         name = states_of(self._asynchronous, last, step, version)
         self.gathering.begin(
             CheckpointAssembly(version, step, name, wall_seconds, deadline, any_step=self._asynchronous)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -9,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddrl.checkpoint import REPLAY_SECONDS
+from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.programs import python_command
 from ddrl.slurm.site import HERE, VARIABLE, Site
@@ -16,9 +19,7 @@ from ddrl.slurm.site import HERE, VARIABLE, Site
 SCRIPT, REPORT_SCRIPT = "job.sbatch", "report.sbatch"
 """Names of the scripts, which are written into the directory of the run, study or search."""
 WARNING_SECONDS = 120
-"""Seconds before its end at which a job is warned, so that it saves a checkpoint."""
-COMMON = ("--open-mode=append", "--requeue", f"--signal=B:USR1@{WARNING_SECONDS}")
-"""Options of all jobs. A job that was requeued appends to the same output file."""
+"""Seconds before its end at which a job is warned, so that it saves a checkpoint; of a run without a replay."""
 START_AND_END_MINUTES = 15
 NAMES = {
     "SBATCH_ACCOUNT": "account",
@@ -43,9 +44,28 @@ def words_of(options: str) -> list[str]:
         raise UsageError(f"--sbatch-options {options}: {error}") from error
 
 
-def minutes_for(minutes: float) -> str:
-    """The option for the time limit of a run of so many minutes, with time for its start, last evaluation and end."""
-    return f"--time={round(1.2 * minutes) + START_AND_END_MINUTES}"
+def warning_seconds(config: TrainConfig) -> int:
+    """Seconds before its end at which the job of a run is warned: longer if replays are saved, too."""
+    return WARNING_SECONDS + (round(REPLAY_SECONDS) if config.has_replay else 0)
+
+
+def common(warning: int = WARNING_SECONDS) -> list[str]:
+    """Options of all jobs, which are warned so many seconds before their end.
+
+    A job that was requeued appends to the same output file.
+    """
+    return ["--open-mode=append", "--requeue", f"--signal=B:USR1@{warning}"]
+
+
+def minutes_for(minutes: float, warning: int = WARNING_SECONDS) -> str:
+    """The option for the time limit of a run of so many minutes, with time for its start, last evaluation and end.
+
+    Args:
+        minutes: of training.
+        warning: seconds before its end at which the job is warned.
+    """
+    earlier = math.ceil((warning - WARNING_SECONDS) / 60)
+    return f"--time={round(1.2 * minutes) + START_AND_END_MINUTES + earlier}"
 
 
 def has_memory(words: Sequence[str], site: Site) -> bool:

@@ -15,14 +15,15 @@ from ddrl.reporting.texts import counted
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note
 from ddrl.slurm.script import (
-    COMMON,
     REPORT_SCRIPT,
     SCRIPT,
+    common,
     ddrl_command,
     has_memory,
     minutes_for,
     output_in,
     script_of,
+    warning_seconds,
     words_of,
 )
 from ddrl.slurm.submission import require_sbatch, submit
@@ -118,10 +119,11 @@ def submit_array(
     if not has_memory(words, site):
         options.append(f"--mem-per-cpu={max(map(core_megabytes, points))}M")
     minutes = [point.config.run.minutes for point in points]
+    warning = max(warning_seconds(point.config) for point in points)
     if all(minutes):
-        options.append(minutes_for(max(minutes)))
+        options.append(minutes_for(max(minutes), warning))
     body = [f'task {ddrl_command(*task)} "$SLURM_ARRAY_TASK_ID"']
-    options += [f"--array={array}", *COMMON]
+    options += [f"--array={array}", *common(warning)]
     return _submit(directory, SCRIPT, "slurm-%A-%a.out", options, body, site, asked, words)
 
 
@@ -145,7 +147,7 @@ def submit_report(name: str, directory: Path, array: str, command: Sequence[str]
         options.append(f"--mem-per-cpu={CORE_MEGABYTES}M")
     dependency = [f"--dependency=afterany:{array}"]  # failed or not: what has finished is reported
     body = [f"task {ddrl_command(*command)}"]
-    options += COMMON
+    options += common()
     return _submit(directory, REPORT_SCRIPT, "report-%j.out", options, body, site, asked, [*words, *dependency])
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.roles import Sizes
 from cluster.topology import Seat
+from ddrl.commands.doctor import need_of, parse
 from ddrl.doctor import report
 from ddrl.doctor.checks import examine, exit_status, numbers
 from ddrl.doctor.facts import Place, RankFacts
@@ -170,6 +171,35 @@ def test_workers_bound_to_one_core():
     level, check, found = worst(examine(state, NEED))
     assert (level, check) == ("warning", "cores")
     assert found == "on n1 2 workers (ranks 0-1) share 1 of 2 cores"
+
+
+def test_an_actor_takes_as_much_memory_as_a_worker():
+    findings = examine(survey(), Need(sizes=Sizes(1, 1, actors=1, replay_shards=1)))
+    assert Finding("fine", "memory", "free for needed: n1 8.0 GB for 1.2 GB, n2 8.0 GB for 1.2 GB") in findings
+
+
+def test_the_settings_say_how_much_memory_ranks_need():
+    sizes = {"worker": 6 * GB, "parameter_server": GB, "evaluator": 3 * GB}
+    need = dataclasses.replace(NEED, memory=lambda assignments: [sizes[rank.role] for rank in assignments])
+    findings = examine(survey(), need)
+    assert worst(findings) == ("problem", "memory", "n2 has 8.0 GB free, its 2 ranks need about 9.0 GB")
+    findings = examine(survey(facts(2, memory_bytes=9 * GB), facts(3, memory_bytes=9 * GB)), need)
+    assert Finding("fine", "memory", "free for needed: n1 8.0 GB for 7.0 GB, n2 9.0 GB for 9.0 GB") in findings
+
+
+def test_a_replay_that_does_not_fit_is_a_problem():
+    need = need_of(parse(["dqn", "--game", "pong"]), alone=True)
+    findings = examine(Survey((facts(0, memory_bytes=7 * GB),)), dataclasses.replace(need, outside=""))
+    level, check, found = worst(findings)
+    assert (level, check) == ("problem", "memory")
+    assert found.startswith("n1 has 7.0 GB free, its rank needs about 8.")
+    assert need_of(parse(["--run-dir", "run"]), alone=False).memory is None, "no settings are given"
+
+
+def test_settings_whose_memory_cannot_be_told_are_a_problem():
+    need = need_of(parse(["ba3c", "--game", "brekout", "--workers", "2", "--parameter-servers", "1"]), alone=False)
+    level, check, found = worst(examine(survey(), need))
+    assert (level, check) == ("problem", "settings") and found.startswith("unknown game 'brekout'")
 
 
 def test_gpus():

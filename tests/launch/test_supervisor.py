@@ -11,12 +11,15 @@ import time
 import pytest
 from rich.console import Console
 
-from ddrl import rundir
+from ddrl import algorithms, checkpoint, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
 from ddrl.launch import supervisor
 from ddrl.launch.processes import Interrupts, session_members
 from ddrl.placement import start
+from ddrl.roles import checkpoint_saver
+from ddrl.slurm.script import warning_seconds
+from ddrl.types import Machine
 
 
 class Silent:
@@ -24,14 +27,50 @@ class Silent:
         pass
 
 
-def watched(path, stop_seconds, seconds=60):
+class Saving(Silent):
+    """The second look at the run finds a result."""
+
+    def __init__(self, path):
+        self.path, self.looks = path, 0
+
+    def update(self, records):
+        self.looks += 1
+        if self.looks == 2:
+            rundir.write_json(self.path / rundir.RESULT, {"status": "stopped"})
+
+
+def watched(path, stop_seconds, seconds=60, config=None, asked=None, display=None):
     """A process that ends by itself only then, watched to its end."""
     with Interrupts() as interrupts, (path / "log.txt").open("ab") as log:
-        one = supervisor.Supervisor(TrainConfig(algorithm=BA3CConfig()), path, interrupts, stop_seconds)
+        interrupts.stop = asked
+        one = supervisor.Supervisor(config or TrainConfig(algorithm=BA3CConfig()), path, interrupts, stop_seconds)
         one.start([sys.executable, "-c", f"import time; time.sleep({seconds})"], None, log, log.fileno())
-        one.watch(Silent(), rundir.JsonLines(path / rundir.METRICS), Console(file=io.StringIO()))
+        one.watch(display or Silent(), rundir.JsonLines(path / rundir.METRICS), Console(file=io.StringIO()))
     assert not session_members(one._process.pid)
     return one.overdue
+
+
+@pytest.mark.parametrize(
+    "algorithm, more, saves, limit",
+    [("ba3c", 600.0, False, "0.4"), ("dqn", 0.6, False, "1"), ("dqn", 600.0, True, "0.4")],
+)
+def test_a_replay_has_more_time_to_be_saved_after_a_stop(tmp_path, monkeypatch, algorithm, more, saves, limit):
+    """As long as there is no result."""
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.4)
+    monkeypatch.setattr(checkpoint, "REPLAY_SECONDS", checkpoint.GATHER_SECONDS + more)
+    config = algorithms.preset("smoke", None, Machine(8, 1 << 40), algorithm)
+    display = Saving(tmp_path) if saves else None
+    said = watched(tmp_path, None, config=config, asked=signal.SIGINT, display=display)
+    assert said == f"the ranks did not end within {limit} s and were killed"
+
+
+def test_a_launcher_waits_longer_than_the_chief():
+    """For the parts of a checkpoint, and then while it tries again to write it."""
+    for algorithm in ("ba3c", "dqn"):
+        config = algorithms.preset("smoke", None, Machine(8, 1 << 40), algorithm)
+        longest = supervisor.STOP_SECONDS - checkpoint.GATHER_SECONDS + checkpoint.gather_seconds(config)
+        assert longest > checkpoint.gather_seconds(config) + checkpoint_saver.LAST_SAVE_SECONDS
+        assert warning_seconds(config) > longest
 
 
 @pytest.mark.parametrize(

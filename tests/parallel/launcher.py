@@ -36,7 +36,7 @@ def run() -> int:
     if "TEST_LOST_FILES" in os.environ:
         lost_files.arm(Path(arguments.config.run.run_dir))
     resume = Path(arguments.resume) if arguments.resume else None
-    stop_seconds = float(os.environ.get("TEST_STOP_SECONDS", launch.STOP_SECONDS))
+    stop_seconds = float(os.environ["TEST_STOP_SECONDS"]) if "TEST_STOP_SECONDS" in os.environ else None
     return launch.train(arguments.config, resume, machine, Console(soft_wrap=True), ranks, stop_seconds)
 
 

@@ -87,7 +87,7 @@ def test_a_worker_whose_state_does_not_come_does_not_hold_a_checkpoint_up_for_ev
     job.have()
     job.snapshots()
     job.state(0)
-    job.now += checkpoint_saver.GATHER_SECONDS - 1.0
+    job.now += checkpoints.GATHER_SECONDS - 1.0
     job.chief.advance()
     assert job.files() == []
     job.now += 2.0
@@ -113,7 +113,7 @@ def test_a_checkpoint_without_a_shard_fails_and_training_goes_on(play):
     job = play(run={"checkpoint_every_updates": 1})
     job.have()
     job.snapshots(shards=(0,))
-    job.now += checkpoint_saver.GATHER_SECONDS + 1.0
+    job.now += checkpoints.GATHER_SECONDS + 1.0
     job.chief.advance()
     assert job.files() == [] and len(job.events("checkpoint_failed")) == 1
     assert job.have() == Flag.CHECKPOINT
@@ -188,7 +188,7 @@ def test_a_last_checkpoint_without_a_servers_part_is_a_failure(play):
     job = play(run={"max_updates": 1})
     job.have()
     job.snapshots(shards=(0,))
-    job.now += checkpoint_saver.GATHER_SECONDS + 1.0
+    job.now += checkpoints.GATHER_SECONDS + 1.0
     job.chief.advance()
     job.result(1, mean=0.0)
     job.chief.advance()
@@ -220,7 +220,7 @@ def test_a_worker_of_a_quorum_that_does_not_answer_is_not_asked_again(play):
         job.snapshots()
         for worker in answers:
             job.state(worker)
-        job.now += checkpoint_saver.GATHER_SECONDS + 1.0
+        job.now += checkpoints.GATHER_SECONDS + 1.0
         job.chief.advance()
     assert asked == [[0, 1], [0], [0], [0, 1]]
     assert len(job.events("checkpoint")) == 4

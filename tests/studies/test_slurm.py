@@ -155,6 +155,18 @@ def test_refusals_are_one_line(plan, sbatch, monkeypatch, tmp_path):
         submit(plan)
 
 
+def test_a_study_with_a_replay_is_warned_early_enough_to_save_it(plan, sbatch):
+    sbatch()
+    config = base_config(FakeSettings(preset="default"), "dqn", "pong", MACHINE).changed(run={"minutes": 10.0})
+    submit(plan._replace(points=(plan.points[0], plan.points[1]._replace(config=config))))
+    options = options_of(plan.directory / "job.sbatch")
+    assert "--signal=B:USR1@420" in options and "--time=32" in options
+    assert "--signal=B:USR1@120" in options_of(plan.directory / "report.sbatch")
+    submit(plan)
+    options = options_of(plan.directory / "job.sbatch")
+    assert "--signal=B:USR1@120" in options and "--time=27" in options
+
+
 def test_a_replay_has_its_memory_and_q_learning_a_core_for_acting(plan, sbatch):
     sbatch()
     config = base_config(FakeSettings(minutes=10.0, preset="default"), "dqn", "pong", MACHINE)

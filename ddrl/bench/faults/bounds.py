@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ddrl.apex.sampler import SILENT_SECONDS
+from ddrl.apex.sampler import LAST_SAVE_SECONDS, SILENT_SECONDS
 from ddrl.bench.faults.draws import STALL_SECONDS, SYSTEMS, Draw, System
+from ddrl.checkpoint import GATHER_SECONDS
 from ddrl.job.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS
-from ddrl.launch.local import STOP_SECONDS
-from ddrl.launch.supervisor import GONE_SECONDS, KILL_SECONDS, LOST_SECONDS, UNSAID_SECONDS
-from ddrl.roles.checkpoint_saver import GATHER_SECONDS
+from ddrl.launch.supervisor import GONE_SECONDS, KILL_SECONDS, LOST_SECONDS, STOP_SECONDS, UNSAID_SECONDS
 from ddrl.roles.chief import LAST_COMMIT_SECONDS
 from ddrl.roles.main import ABORT_SECONDS
 
@@ -133,7 +132,8 @@ def _silent(draw: Draw) -> Bound:
         seconds = SILENT_SECONDS + GOES_ON.seconds
         return dataclasses.replace(GOES_ON, seconds=seconds, held=True, why="the others do without it until it wakes")
     statuses = (0, 1) if draw.victim == "worker" else WELL
-    return dataclasses.replace(STOPS, statuses=statuses, held=True, why=f"one is silent; {STOPS.why}")
+    seconds = LAST_SAVE_SECONDS + STOPS.seconds  # the 90 s of a run with a replay begin when that is saved
+    return dataclasses.replace(STOPS, seconds=seconds, statuses=statuses, held=True, why=f"one is silent; {STOPS.why}")
 
 
 def _child(system: System, draw: Draw) -> Bound:
