@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cluster.loopback import confine
@@ -122,17 +122,23 @@ def mpirun_environment(environ: Mapping[str, str], as_root: bool, files: Session
 
 
 def start_mpirun(
-    launcher: Launcher, command: Sequence[str], environment: Mapping[str, str], files: SessionFiles, **options: Any
+    launcher: Launcher,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    files: SessionFiles,
+    exposed: Callable[[], None] = lambda: None,
+    **options: Any,
 ) -> subprocess.Popen:
     """`start_process` with an mpirun, which is moved to the loopback as soon as it listens.
 
     Args:
         launcher: the mpirun that `command` begins with.
         command, environment, files, options: as in `start_process`.
+        exposed: called, in another thread, if the system does not allow that it is moved.
     """
     process = start_process(command, environment, files, **options)
     if launcher.listens_everywhere:
-        confine(process.pid)
+        confine(process.pid, exposed)
     return process
 
 

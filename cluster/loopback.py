@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 FIRST_SECONDS = 60.0  # in which it begins to listen
 MORE_SECONDS = 3.0  # after the first socket, in which the others come
@@ -26,31 +26,45 @@ LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 ANY = ("0.0.0.0", "::")
 
 
-def confine(process: int) -> threading.Thread:
+def confine(process: int, refused: Callable[[], None] = lambda: None) -> threading.Thread:
     """Moves the sockets of a child process from all interfaces to the loopback, as soon as it has them.
 
-    Nothing happens where the system does not allow that; `ddrl doctor` shows what listens.
+    Where the system does not allow that, they stay where they are; `ddrl doctor` shows what listens.
+
+    Args:
+        process: its number.
+        refused: is then called, in another thread.
     """
-    thread = threading.Thread(target=_confine, args=(process,), name="loopback", daemon=True)
+    thread = threading.Thread(target=_confine, args=(process, refused), name="loopback", daemon=True)
     thread.start()
     return thread
 
 
-def _confine(process: int) -> None:
+def _confine(process: int, refused: Callable[[], None]) -> None:
+    try:
+        _move_all(process)
+    except AttributeError:  # this system has no descriptors of processes
+        refused()
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOSYS):  # else it has ended
+            refused()
+
+
+def _move_all(process: int) -> None:
+    """Raises OSError where the process has ended or the system refuses, AttributeError where it cannot be asked."""
     end, settled = time.monotonic() + FIRST_SECONDS, False
-    with contextlib.suppress(OSError, AttributeError):  # it has ended, or this system has no such descriptors
-        handle = os.pidfd_open(process)
-        try:
-            while time.monotonic() < end:
-                for copy in listening(process, handle):
-                    with copy:
-                        if copy.getsockname()[0] in ANY:
-                            _move(copy)
-                    if not settled:
-                        end, settled = time.monotonic() + MORE_SECONDS, True
-                time.sleep(POLL_SECONDS)
-        finally:
-            os.close(handle)
+    handle = os.pidfd_open(process)
+    try:
+        while time.monotonic() < end:
+            for copy in listening(process, handle):
+                with copy:
+                    if copy.getsockname()[0] in ANY:
+                        _move(copy)
+                if not settled:
+                    end, settled = time.monotonic() + MORE_SECONDS, True
+            time.sleep(POLL_SECONDS)
+    finally:
+        os.close(handle)
 
 
 def listening(process: int, handle: int) -> Iterator[socket.socket]:

@@ -31,6 +31,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.files import read_regular, sync_directory
 from ddrl.npz import decode_arrays, encode_arrays
+from ddrl.terminal import printable
 
 FORMAT = "ddrl-checkpoint"
 FORMAT_VERSION = 1
@@ -247,7 +248,7 @@ def load_latest(
         try:
             return _checked(path, check)
         except UsageError as error:
-            print(f"ddrl: warning: {error}; trying the next older one", file=sys.stderr)
+            print(printable(f"ddrl: warning: {error}; trying the next older one"), file=sys.stderr)
             if left_out is not None:
                 left_out.append(str(error))
     why = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl.errors import UsageError
+from ddrl.terminal import printable
 
 REFUSED = 2  # exit status for what the user can mend
 CLOSED_PIPE = 141  # exit status that a shell reports of a program which SIGPIPE ended
@@ -50,8 +51,8 @@ class OutputLost(OSError):
 
 
 def say(message: str) -> int:
-    """Prints a refusal as one line; returns its exit status."""
-    print(f"ddrl: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    """Prints a refusal as one line, without control characters of what it quotes; returns its exit status."""
+    print(f"ddrl: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
     return REFUSED
 
 

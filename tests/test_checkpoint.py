@@ -428,6 +428,18 @@ def test_a_damaged_newest_is_named_and_the_next_one_used(tmp_path, capsys):
     assert str(path) in error and "damaged" in error and error.count("\n") == 1
 
 
+def test_the_warning_of_a_damaged_one_gives_a_terminal_no_commands(tmp_path, capsys):
+    for version in (1, 2):
+        ckpt.save(tmp_path, make(version), keep=3)
+
+    def check(checkpoint):
+        if checkpoint.version == 2:
+            raise UsageError("lacks \x1b[2J")
+
+    assert ckpt.load_latest(tmp_path, check).version == 1
+    assert "lacks ?[2J; trying the next older one" in capsys.readouterr().err
+
+
 def test_no_sound_checkpoint_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="there is no checkpoint"):
         ckpt.load_latest(tmp_path)

@@ -212,3 +212,16 @@ def test_diff(tmp_path, capsys):
     assert cli.main(["diff", paths[0], paths[0]]) == 0
     assert "have the same settings" in capsys.readouterr().out
     assert cli.main(["diff", paths[0], str(tmp_path)]) == 2
+
+
+def test_diff_gives_a_terminal_no_commands(tmp_path, capsys):
+    paths = []
+    for name, game in (("one", "a\x1b[2Jb"), ("two", "a\x9bK\nb")):
+        config = parse("ppo", "--preset", "smoke", "--run-dir", tmp_path / name).config
+        paths.append(rundir.create_run_dir(config)[0])
+        content = rundir.read_json(paths[-1] / rundir.CONFIG)
+        content["environment"]["game"] = game
+        rundir.write_json(paths[-1] / rundir.CONFIG, content)
+    assert cli.main(["diff", *map(str, paths)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert line.split() == ["game", "a?[2Jb", "a?K", "b"]

@@ -254,6 +254,11 @@ def test_what_the_system_raises_is_one_line(raised, said):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said + "\n")
 
 
+def test_a_refusal_gives_a_terminal_no_commands(capsys):
+    assert programs.say("--game a\x1b[2Jb\nc\x9bK: unknown") == programs.REFUSED
+    assert capsys.readouterr().err == "ddrl: --game a?[2Jb c?K: unknown\n"
+
+
 def test_a_mistake_of_the_program_itself_keeps_its_traceback():
     program = "from ddrl import programs; programs.run(lambda: 1 / 0)"
     done = ended(sys.executable, "-c", program)

@@ -628,6 +628,16 @@ def test_damaged_plans_and_lines_hide_no_other_run(here, ddrl):
     assert out.count("0 of 0 trials finished") == 3
 
 
+def test_a_budget_beyond_all_floats_hides_no_other_run(here, ddrl):
+    a_run(here / "run", [TRAIN])
+    odd = a_run(here / "odd", [TRAIN])
+    content = rundir.read_json(odd / rundir.CONFIG)
+    content["run"] |= {"max_updates": 0, "minutes": 10**400}
+    rundir.write_json(odd / rundir.CONFIG, content)
+    status, out, err = ddrl("status", "run", "odd")
+    assert (status, err) == (0, "") and "25% of 200 updates" in out and "800 agent steps" in out
+
+
 def test_status_leaves_out_what_a_resume_has_taken_back(here, ddrl):
     """And evaluations that time cut off: what is there is of the games that were short."""
     resumed = {"kind": "event", "name": "resumed", "text": "from update 30", "wall_seconds": 5.0}

@@ -127,7 +127,8 @@ class BoardRun:
 
     def _wrote_lately(self) -> bool:
         every = self.settings.value("run", "log_every_seconds", 5.0)
-        return time.time() - self.changed < max(LIVELY_SECONDS, 3 * every)
+        age = abs(time.time() - self.changed)  # a clock that was set back leaves times that are yet to come
+        return age < max(LIVELY_SECONDS, 3 * every)
 
     # what the page is told --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import tyro
 from ddrl import early_options, rundir
 from ddrl.named_settings import differences
 from ddrl.studies.provenance import value_text
+from ddrl.terminal import printable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,8 @@ def main(argv: Sequence[str]) -> int:
     if not found:
         print(f"{names[0]} and {names[1]} have the same settings")
         return 0
-    rows = [("", *names), *((each.name, *map(value_text, each.values)) for each in found)]
+    values = [[printable(value_text(value)).replace("\n", " ") for value in each.values] for each in found]
+    rows = [("", *map(printable, names)), *((each.name, *pair) for each, pair in zip(found, values))]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for name, before, after in rows:
         print(f"{name:<{widths[0]}}  {before:<{widths[1]}}  {after}")

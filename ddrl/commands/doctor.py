@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cluster.job import Job, detect_job
 from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
@@ -171,7 +172,7 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, SessionFiles() as files:
         environment = mpirun_environment(os.environ, os.geteuid() == 0, files) | {INSIDE: "1"}
         command = mpirun_command(config.ranks, program, survive, launcher)
-        options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors}
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors}
         process = start_mpirun(launcher, command, environment, files, **options)
         try:
             status = process.wait(timeout=8 * arguments.own.timeout + LAUNCH_SECONDS)

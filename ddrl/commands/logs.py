@@ -18,7 +18,8 @@ from ddrl.errors import UsageError
 from ddrl.files import open_regular
 from ddrl.slurm.queue import has_queue, queue
 from ddrl.slurm.records import JobRecord, noted
-from ddrl.slurm.text import as_typed, printable
+from ddrl.slurm.text import as_typed
+from ddrl.terminal import printable
 
 READ_SECONDS = 0.5
 QUEUE_SECONDS = 10.0  # Slurm's controller has others to answer

@@ -17,9 +17,10 @@ from ddrl.slurm import site as sites
 from ddrl.slurm.queue import QueuedJob, has_queue, queue
 from ddrl.slurm.records import JOBS, JobRecord, noted, noted_since
 from ddrl.slurm.runs import read_run, why_gone
-from ddrl.slurm.text import as_typed, printable
+from ddrl.slurm.text import as_typed
 from ddrl.studies.plan import PLAN
 from ddrl.studies.points import POINTS, is_name
+from ddrl.terminal import printable
 from ddrl.tuning.plan import FILE as SEARCH
 from ddrl.tuning.plan import TRIALS
 

@@ -25,6 +25,7 @@ from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
 from ddrl.studies.points import Point
 from ddrl.studies.settings import StudySettings, check_environments, check_heard, from_json, to_json
+from ddrl.terminal import printable
 
 if typing.TYPE_CHECKING:
     from ddrl.studies.study import Study
@@ -317,7 +318,8 @@ def act(study: Study, plan: plans.Plan, settings: StudySettings, actions: Action
     if actions.list:
         for number, point in enumerate(plan.points):
             state = plan.state(point)
-            print(f"{number:3d}  {point.name:50s} {state.status}{': ' + state.why if state.why else ''}")
+            line = f"{number:3d}  {point.name:50s} {state.status}{': ' + state.why if state.why else ''}"
+            print(printable(line).replace("\n", " "))
         return 0
     if actions.submit:
         from ddrl.studies.slurm import Asked, submit_study

@@ -38,7 +38,8 @@ from ddrl.slurm.script import (
     words_of,
 )
 from ddrl.slurm.submission import require_sbatch, submit
-from ddrl.slurm.text import as_typed, printable
+from ddrl.slurm.text import as_typed
+from ddrl.terminal import printable
 from ddrl.types import Machine
 
 HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]

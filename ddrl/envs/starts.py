@@ -8,15 +8,15 @@ could be executed.
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
+import io
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ddrl.envs.protocols import Protocol
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line
+from ddrl.files import read_regular
 
 ACTIONS = 18  # number of actions that ALE knows
 
@@ -42,13 +42,14 @@ def load_starts(path: Path) -> Starts:
         UsageError: the file cannot be read, or has something else in it.
     """
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        with np.load(path, allow_pickle=False) as content:
-            actions, lengths, seed = (content[name] for name in ("actions", "lengths", "seed"))
+        data = read_regular(path)
     except OSError as error:
         raise UsageError(f"--starts {path}: {error.strerror or error}") from error
-    except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise _refusal(path, f"it has no arrays of that kind ({error})") from error
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as content:
+            actions, lengths, seed = (np.asarray(content[name]) for name in ("actions", "lengths", "seed"))
+    except Exception as error:  # zipfile and numpy raise a dozen kinds on damaged bytes
+        raise _refusal(path, f"it has no arrays of that kind ({in_one_line(error):.200})") from error
     if actions.ndim != 2 or actions.dtype != np.uint8 or not len(actions):
         raise _refusal(path, f"actions are {actions.dtype}{list(actions.shape)}")
     if lengths.shape != actions.shape[:1] or not np.issubdtype(lengths.dtype, np.integer):
@@ -61,6 +62,7 @@ def load_starts(path: Path) -> Starts:
     largest = max((int(row.max()) for row in rows if len(row)), default=0)
     if largest >= ACTIONS:
         raise _refusal(path, f"it has action {largest}, and ALE has 0 to {ACTIONS - 1}")
+    digest = hashlib.sha256(data).hexdigest()
     return Starts(rows, int(seed), {"starts": path.name, "starts_count": len(rows), "starts_sha256": digest})
 
 

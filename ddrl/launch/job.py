@@ -28,13 +28,15 @@ from ddrl.launch import outcome
 from ddrl.options import Wanted
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
-from ddrl.placement.start import bounded_start
+from ddrl.placement.start import MARGIN_SECONDS, bounded_start
 from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
 from ddrl.reporting.progress import Progress, plain_console
 
 SHOW_SECONDS = 0.5
 SHARE_SECONDS = 60.0  # network file systems remember for so long that a directory was not there
+AGREEMENT_SECONDS = run_lock.REQUEUED_SECONDS + SHARE_SECONDS + MARGIN_SECONDS
+"""How much longer than --start-seconds the ranks may take to agree: they may wait for a lock and for the directory."""
 JOB_END = "SLURM_JOB_END_TIME"  # seconds since 1970
 NOT_DRAWN = "no learning curve and no video, as the job was asked to end: `python -m ddrl.launch.finish {}` makes them"
 
@@ -52,9 +54,11 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
     run_config = RunConfig() if wanted is None else wanted.config.run
     world = None if job.size == 1 else mpi_world(job, run_config.start_seconds)
     with contextlib.ExitStack() as stack:
-        agreed = _accepted(_begin(world, wanted, report, stack, environ))
-        path = Path(agreed["run_dir"])
-        _accepted(_share(world, path))
+        limit = run_config.start_seconds + AGREEMENT_SECONDS
+        with contextlib.nullcontext() if world is None else bounded_start(limit):
+            agreed = _accepted(_begin(world, wanted, report, stack, environ))
+            path = Path(agreed["run_dir"])
+            _accepted(_share(world, path))
         phase_ended("agreement")
         config = rundir.config_from_dict(agreed["config"], str(path))
         programs.outlast_output()
@@ -233,7 +237,7 @@ def _together(
     world: Any, report: dict[str, str], decide: Callable[[list[dict[str, str]]], dict[str, Any]]
 ) -> dict[str, Any]:
     """What rank 0 decides for all from what each tells it."""
-    everyone = [report] if world is None else gather_json(world, report)
+    everyone = [report] if world is None else _gathered(world, report)
     message: dict[str, Any] = {}
     if world is None or world.Get_rank() == 0:
         try:
@@ -242,7 +246,18 @@ def _together(
             message = {"refused": str(error)}
         except programs.SYSTEM_ERRORS as error:  # the others wait for the word of this rank
             message = {"refused": programs.reason(error)}
-    return message if world is None else gather_json(world, message)[0]
+    return message if world is None else _gathered(world, message)[0]
+
+
+def _gathered(world: Any, content: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each rank tells all; if one of them has died, says so and ends the job."""
+    try:
+        return gather_json(world, content)
+    except (RuntimeError, ValueError) as error:  # of MPI, or as a collective operation after a death returns anything
+        from ddrl.roles.main import EXIT_FAILED, abort
+
+        print("ddrl: a rank died while the job began", file=sys.stderr, flush=True)
+        raise SystemExit(abort(EXIT_FAILED)) from error
 
 
 def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[str, str]]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,11 @@ LOST_SECONDS = 15.0  # after the loss of a server or the chief, or a failure bef
 GONE_SECONDS = 0.6  # after which a rank that ended before MPI knew of it counts as dead
 UNSAID_SECONDS = 15.0  # the same if MPI knew of it: the others report its death, once they have loaded TensorFlow
 LAUNCHER_SECONDS = 10.0  # for mpirun, once there is a result and all of its ranks are gone
+EXPOSED = (
+    "mpirun accepts connections at all addresses of this machine, as the system does not let ddrl move it to the "
+    "loopback interface: allow that (Linux 5.6 or later, in Docker with --cap-add SYS_PTRACE), or shield its ports "
+    "with a firewall"
+)
 
 
 class Supervisor:
@@ -54,6 +60,7 @@ class Supervisor:
         self._replay_seconds = gather_seconds(config) - GATHER_SECONDS if stop_seconds is None else 0.0
         self._deadline: float | None = None
         self._said = False
+        self._exposed = threading.Event()
         self._heard: float | None = None
         self._phase = ""
         self._gone_since: float | None = None
@@ -85,7 +92,8 @@ class Supervisor:
         else:
             survive = self._config.exchange.on_worker_loss == "survive"
             command = mpirun_command(self._config.ranks, argv, survive, launcher)
-            self._process = start_mpirun(launcher, command, environment, self._files, **streams)
+            exposed = self._exposed.set
+            self._process = start_mpirun(launcher, command, environment, self._files, exposed, **streams)
 
     def watch(self, display: Progress, follower: rundir.JsonLines, console: Console) -> None:
         """Returns when the ranks have ended, or were ended: `killed` or `overdue` then say why."""
@@ -93,6 +101,7 @@ class Supervisor:
             while self._process.poll() is None and not self.killed and not self.overdue:
                 self._show(display, follower)
                 with contextlib.suppress(OSError):  # a closed terminal must not end the run without a checkpoint
+                    self._warn_if_exposed(console)
                     self._ask_to_stop(console)
                 self._look()
                 time.sleep(POLL_SECONDS)
@@ -137,6 +146,11 @@ class Supervisor:
         if self.asked or not stopped or status <= SIGNALLED or self._config.exchange.on_worker_loss == "survive":
             return ""
         return f"a rank was killed ({_signal(status - SIGNALLED)})"
+
+    def _warn_if_exposed(self, console: Console) -> None:
+        if self._exposed.is_set():
+            self._exposed.clear()
+            console.print(f"warning: {EXPOSED}", highlight=False, markup=False)
 
     def _ask_to_stop(self, console: Console) -> None:
         if self._interrupts.stop is None or self._said:

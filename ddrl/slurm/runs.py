@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl import rundir, sealed
+from ddrl import checks, rundir, sealed
 from ddrl.files import tail
 from ddrl.reporting.metrics import is_sound, whole
 
@@ -129,4 +129,4 @@ def _as_object(value: Any) -> Mapping[str, Any]:
 
 
 def _number(value: Any) -> float:
-    return value if isinstance(value, (int, float)) and value > 0 else 0
+    return value if isinstance(value, (int, float)) and checks.is_finite(value) and value > 0 else 0

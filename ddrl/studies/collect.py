@@ -25,6 +25,7 @@ from ddrl.studies.provenance import value_text
 from ddrl.studies.settings import StudySettings, from_json
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table, table
+from ddrl.terminal import printable
 
 NO_COMMAND = "(not recorded: an earlier version of ddrl began the study; its settings are below)"
 PAGE, RESULTS, TABLE, CURVES, RUNS = "report.html", "results.json", "table.md", "curves.csv", "runs.csv"
@@ -50,7 +51,7 @@ def collect(plan: Plan, study: Study) -> None:
     found = [f"{report.finding}\n"] if report.finding else []
     tables = [part.markdown() for part in report.tables]
     text = "\n".join([*found, *tables, *(f"- {note}" for note in [*careful, *notes]), ""])
-    print(text)
+    print(printable(text))
     paths = figures.save(figures.draw(report.panels, report.heading, report.caption, report.columns), plan.directory)
     files = {
         CURVES: _curves_csv(report.panels), RUNS: runs.csv(),

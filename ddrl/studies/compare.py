@@ -27,6 +27,7 @@ from ddrl.studies.points import Group, Outcome, Point, grouped, outcome_of, stat
 from ddrl.studies.provenance import value_text
 from ddrl.studies.statistics import ENOUGH, Interval, bootstrap, interquartile_mean
 from ddrl.studies.tables import Table, table
+from ddrl.terminal import printable
 
 PAGE, FIGURE = "compare.html", "compare.png"
 NAMED = 3  # settings in the name of a group at most
@@ -119,7 +120,7 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
         (directory / PAGE).write_text(page)
     except OSError as error:
         raise UsageError(f"--output {directory}: {error.strerror}; choose one that can be written") from error
-    print("\n".join([f"{found}\n", *(part.markdown() for part in tables), *notes]))
+    print(printable("\n".join([f"{found}\n", *(part.markdown() for part in tables), *notes])))
     print(f"page: {directory / PAGE}\nfigure: {directory / FIGURE}")
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL, CLAIMS = "journal.log", "claims"
+WRITING = "journal"  # name of the lock that a process holds while it appends to the journal
 WAIT_SECONDS = 600.0  # for a lock, which hundreds of processes may want at once, each for a moment
 POLL_SECONDS = 0.05
 WHY = "why"  # attribute of a failed trial
@@ -56,7 +57,7 @@ def open_study(plan: Plan) -> optuna.Study:
 
     path = plan.directory / JOURNAL
     with read_as(str(path), "restore it from a copy, or choose another --dir"):
-        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=_journal_lock(plan)))
         names = [each.study_name for each in storage.get_all_studies()]
     if others := [name for name in names if name != plan.name]:
         raise UsageError(
@@ -128,6 +129,34 @@ def _had(descriptor: int, path: Path, is_new: bool, seconds: float) -> bool:
                 "that process, and give this command again"
             )
         time.sleep(POLL_SECONDS)
+
+
+def _journal_lock(plan: Plan) -> Any:
+    """The lock under which Optuna appends to the journal.
+
+    Optuna's own locks are files, which a killed process leaves behind: its default one, a link to a relative path, is
+    then waited for without end. The kernel releases this one when its process ends. On a file system without such
+    locks, it is Optuna's lock that is taken from its holder after 30 s.
+    """
+    from optuna.storages.journal import JournalFileOpenLock
+
+    class OfKernel(JournalFileOpenLock):
+        def __init__(self) -> None:
+            super().__init__(str(plan.directory / CLAIMS / WRITING))
+            self.held = contextlib.ExitStack()
+
+        def acquire(self) -> bool:
+            with contextlib.ExitStack() as taken:
+                if not taken.enter_context(locked(plan, WRITING, wait=True)):
+                    super().acquire()
+                    taken.callback(super().release)
+                self.held = taken.pop_all()
+            return True
+
+        def release(self) -> None:
+            self.held.close()
+
+    return OfKernel()
 
 
 def _sampler(seed: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 
 import pytest
 
@@ -203,6 +204,8 @@ def test_states(tmp_path):
     assert seen(path).summary()["state"] == "running", "it wrote just now"
     os.utime(path / rundir.METRICS, (0, 0))
     assert seen(path).summary()["state"] == "interrupted"
+    os.utime(path / rundir.METRICS, (time.time() + 3600,) * 2)
+    assert seen(path).summary()["state"] == "interrupted", "the clock was set back since it wrote"
     with (path / run_lock.LOCK).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = seen(path)

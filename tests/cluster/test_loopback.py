@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -55,6 +57,18 @@ def test_a_child_is_moved_and_still_serves(version, before, after):
     finally:
         process.kill()
         process.communicate()
+
+
+@needs_pidfd
+@pytest.mark.parametrize("number, told", [(errno.EPERM, True), (errno.ENOSYS, True), (errno.ESRCH, False)])
+def test_a_system_that_does_not_allow_it_is_told_of(monkeypatch, number, told):
+    def refuse(process, handle):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(loopback, "listening", refuse)
+    heard = threading.Event()
+    confine(os.getpid(), heard.set).join(MOVE_SECONDS)
+    assert heard.is_set() == told
 
 
 def test_a_process_that_has_ended_is_in_nobodys_way():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -97,6 +99,33 @@ def test_what_cannot_be_is_refused(file, tmp_path):
         make_environment(EnvironmentConfig(game="CartPole-v1"), 1, training=False, starts=starts)
     with pytest.raises(UsageError, match="machado18.*sticky"):
         make_environment(EnvironmentConfig(game="breakout", protocol="machado18"), 1, training=False, starts=starts)
+
+
+@pytest.mark.parametrize(
+    "place, byte", [(6, 99), (8, 1), (10, 99)], ids=["later version", "encrypted", "unknown compression"]
+)
+def test_archives_that_python_does_not_read_are_refused(file, place, byte):
+    path = file()
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + place] = byte  # of the first header in the central directory
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="--starts .*starts.npz: it has no arrays of that kind"):
+        load_starts(path)
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "starts.npz")
+    with pytest.raises(UsageError, match="--starts .*starts.npz: it is no regular file"):
+        load_starts(tmp_path / "starts.npz")
+
+
+def test_a_member_that_is_no_array_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "starts.npz", "w") as archive:
+        for name in ("actions", "lengths", "seed"):
+            archive.writestr(f"{name}.npy", b"no array")
+    with pytest.raises(UsageError, match="--starts .*starts.npz: actions are"):
+        load_starts(tmp_path / "starts.npz")
 
 
 def test_a_start_that_ends_the_game_is_refused(file):

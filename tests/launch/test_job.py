@@ -7,12 +7,14 @@ import dataclasses
 
 import pytest
 
+from cluster.job import Job
 from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
 from ddrl.options import Wanted, checked, parse, settings_of
+from ddrl.roles import main
 from ddrl.types import Machine
 
 MACHINE = Machine(8, 1 << 40)
@@ -73,6 +75,52 @@ def test_what_the_system_refuses_one_rank_is_told_to_all(error, why):
 
     assert job._together(None, {}, refused)["refused"].startswith(why)
     assert job._parse(refused, rank=1)[1]["refused"].startswith(why)
+
+
+@pytest.fixture
+def second_rank(tmp_path, monkeypatch):
+    """Calls `train_in_job` as the second of two ranks, without MPI."""
+    monkeypatch.setattr(job, "mpi_world", lambda *_: object())
+    return lambda: job.train_in_job(lambda: resume_or_start(tmp_path / "run"), Job(1, 2, "openmpi"), {})
+
+
+def test_ranks_do_not_wait_without_end_for_what_they_agree_on(second_rank, monkeypatch):
+    """The file system of one node may hang, and the others wait for that rank."""
+    done = []
+
+    @contextlib.contextmanager
+    def bounded(seconds):
+        done.append(seconds)
+        yield
+        done.append("free")
+
+    def begin(*_):
+        done.append("begun")
+        return {"run_dir": "run"}
+
+    def share(*_):
+        done.append("shared")
+        return {}
+
+    monkeypatch.setattr(job, "bounded_start", bounded)
+    monkeypatch.setattr(job, "_begin", begin)
+    monkeypatch.setattr(job, "_share", share)
+    with pytest.raises(KeyError, match="config"):  # nothing was agreed on
+        second_rank()
+    assert done == [RunConfig().start_seconds + job.AGREEMENT_SECONDS, "begun", "shared", "free"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("MPI_ERR_PROC_FAILED"), ValueError("no JSON")])
+def test_a_rank_that_dies_before_all_agree_ends_the_job_in_one_line(second_rank, monkeypatch, capsys, error):
+    def gather(*_):
+        raise error
+
+    monkeypatch.setattr(job, "gather_json", gather)
+    monkeypatch.setattr(job, "_begin", lambda world, *_: job._together(world, FINE, dict))
+    monkeypatch.setattr(main, "abort", lambda status: status)
+    with pytest.raises(SystemExit, match="1"):
+        second_rank()
+    assert capsys.readouterr().err == "ddrl: a rank died while the job began\n"
 
 
 def resume_or_start(path, *options):

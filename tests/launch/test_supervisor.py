@@ -11,6 +11,7 @@ import time
 import pytest
 from rich.console import Console
 
+from cluster.launch import Launcher
 from ddrl import algorithms, checkpoint, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
@@ -144,6 +145,21 @@ def test_an_mpirun_that_stays_when_its_ranks_are_gone_is_not_waited_for(tmp_path
     assert said.endswith(
         "did not end within 1 s and were killed" if single else "within 0.2 s of its ranks, and was killed"
     )
+
+
+def test_an_mpirun_that_cannot_be_kept_off_the_network_is_told_of_once(tmp_path, monkeypatch):
+    def start_mpirun(launcher, command, environment, files, exposed, **options):
+        exposed()
+        program = [sys.executable, "-c", "import time; time.sleep(1)"]
+        return supervisor.start_process(program, environment, files, **options)
+
+    monkeypatch.setattr(supervisor, "start_mpirun", start_mpirun)
+    console = Console(file=io.StringIO(), width=400)
+    with Interrupts() as interrupts, (tmp_path / "log.txt").open("ab") as log:
+        one = supervisor.Supervisor(TrainConfig(algorithm=BA3CConfig()), tmp_path, interrupts, 60.0)
+        one.start(["rank"], Launcher("mpirun", True, 5), log, log.fileno())
+        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), console)
+    assert console.file.getvalue() == f"warning: {supervisor.EXPOSED}\n"
 
 
 def leave_dead_notes(path, stages):

@@ -165,6 +165,18 @@ def test_one_point_alone(tmp_path, runner, capsys):
     assert "size2-seed2" in (line := capsys.readouterr().out.splitlines()[3]) and "finished" in line
 
 
+def test_texts_of_a_study_give_a_terminal_no_commands(tmp_path, runner, capsys):
+    runner.acts["size1_seed1"] = "fail"
+    assert fake("--dir", tmp_path) == 1
+    result = tmp_path / POINTS / "size1-seed1" / rundir.RESULT
+    rundir.write_json(result, {"status": "failed", "message": "broke\x1b[2J\x9bK"})
+    for action in ("--list", "--collect"):
+        capsys.readouterr()
+        assert fake("--dir", tmp_path, action) == 0
+        told = capsys.readouterr().out
+        assert "broke?[2J?K" in told and not {"\x1b", "\x9b"} & set(told)
+
+
 def test_a_failure_is_the_exit_status_and_the_rest_is_reported(tmp_path, runner, capsys):
     runner.acts["size1_seed1"] = "fail"
     assert fake("--dir", tmp_path) == 1

@@ -150,6 +150,14 @@ def test_the_page_and_the_figure(tmp_path, capsys):
         assert name in page and name in printed
 
 
+def test_texts_of_runs_give_a_terminal_no_commands(tmp_path, capsys):
+    run = write(tmp_path / "run", 1.0)
+    rundir.write_json(Path(run) / rundir.RESULT, {"status": "failed", "message": "broke\x1b[2J\x9bK"})
+    assert cli.main(["compare", run, "--output", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr().out
+    assert "failed: broke?[2J?K" in told and not {"\x1b", "\x9b"} & set(told)
+
+
 def test_refusals(tmp_path, capsys):
     run = write(tmp_path / "run", 1.0)
     config = parse(["ppo", "--preset", "smoke", "--run-dir", str(tmp_path / "new")], MACHINE).config

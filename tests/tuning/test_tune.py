@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 
 from ddrl import cli, options, rundir
 from ddrl.commands import tune as command
+from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.site import VARIABLE
 from ddrl.studies.points import state_of
@@ -189,6 +191,39 @@ def test_a_process_that_stands_still_while_it_takes_a_trial_is_not_waited_for_fo
     error = capsys.readouterr().err
     assert "claims/ask: another process has held this lock for 0.2 s" in error and error.count("\n") == 1
     assert tune(tmp_path) == 0 and states(tmp_path) == ["COMPLETE"] * 2
+
+
+@pytest.mark.timeout(60)
+def test_what_a_killed_process_left_at_the_journal_is_not_waited_for(fake, tmp_path, monkeypatch):
+    assert begin(tmp_path / "search", "--trials", "1") == 0
+    monkeypatch.chdir(tmp_path)
+    os.symlink(f"search/{JOURNAL}", f"search/{JOURNAL}.lock")  # Optuna's own lock of a relative path
+    assert states(Path("search")) == ["COMPLETE"]
+
+
+def test_a_process_that_stands_still_while_it_writes_the_journal_is_not_waited_for_for_ever(
+    fake, tmp_path, monkeypatch
+):
+    assert begin(tmp_path, "--trials", "1") == 0
+    monkeypatch.setattr(journal, "WAIT_SECONDS", 0.2)
+    with journal.locked(plans.load(tmp_path), journal.WRITING) as had:
+        assert had
+        with pytest.raises(UsageError, match="claims/journal: another process has held this lock for 0.2 s"):
+            trials(tmp_path)
+    assert states(tmp_path) == ["COMPLETE"]
+
+
+def test_the_journal_is_written_where_the_file_system_has_no_locks(fake, tmp_path, monkeypatch):
+    assert begin(tmp_path, "--trials", "1") == 0
+
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(journal.fcntl, "flock", no_locks)
+    size = (tmp_path / JOURNAL).stat().st_size
+    assert states(tmp_path) == ["COMPLETE"]
+    assert (tmp_path / JOURNAL).stat().st_size > size
+    assert not (tmp_path / "claims" / "journal.lock").exists(), "it was released"
 
 
 def test_failed_trials_are_told_and_count(fake, tmp_path, capsys):
