@@ -20,7 +20,7 @@ from ddrl.networks.network import Network
 from ddrl.networks.normalization import scaled_rewards
 from ddrl.ops.clipping import clip_by_average_norm
 from ddrl.structured import spec_of, tensors_of
-from ddrl.types import LossContext, Replayed
+from ddrl.types import LossContext, LossOutput, Replayed
 
 NO_CONTEXT = LossContext()
 UNUSED_FIELDS = ("behaviour_version", "key")  # of batches: for the lag and for the replay, not for the loss
@@ -114,6 +114,9 @@ class Learner:
     Attributes:
         trace_count: how often the function was traced: always 1.
         batch_size: data-points per gradient.
+
+    Raises:
+        UsageError: the loss or one of its metrics is no scalar, or the loss does not depend on the parameters.
     """
 
     def __init__(
@@ -191,15 +194,36 @@ class Learner:
             batch = with_scaled_rewards(self._network, self._network.prepare(parameters), batch, self._settings)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(parameters)
-            output = self._loss(self._network, parameters, batch, self._settings, context)
+            output = self._checked(self._loss(self._network, parameters, batch, self._settings, context))
             loss = output.loss if self._scale == 1.0 else output.loss * self._scale
         gradient = tape.gradient(loss, parameters)
+        if gradient is None:
+            raise UsageError(
+                f"the loss of {self._settings.name} has no gradient with respect to `parameters`: compute it from "
+                "network(parameters, ...), with operations of TensorFlow, and not all of it within tf.stop_gradient"
+            )
+        gradient = tf.convert_to_tensor(gradient)  # of a loss that only gathers from `parameters`, it is sparse
         metrics = {**output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}
         self._metric_names = list(metrics)
         limit = self._optimizer.clip_tensor_average_norm
         gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)
         priorities = [] if output.priorities is None else [output.priorities]
         return gradient, tf.stack(list(metrics.values())), *priorities
+
+    def _checked(self, output: LossOutput) -> LossOutput:
+        """`output` with its loss as a tensor. Raises UsageError if the loss or a metric is known to be no scalar.
+
+        TensorFlow would silently take the gradient of the sum of the loss's elements.
+        """
+        loss = tf.convert_to_tensor(output.loss)
+        metrics = {f"metric {name}": tf.convert_to_tensor(value) for name, value in output.metrics.items()}
+        for what, value in {"loss": loss, **metrics}.items():
+            if value.shape.rank:  # None if it is unknown
+                raise UsageError(
+                    f"the {what} of {self._settings.name} has shape {value.shape.as_list()}, and must be a scalar: "
+                    "take its mean"
+                )
+        return output._replace(loss=loss)
 
 
 def padded(array: np.ndarray, rows: int) -> np.ndarray:

@@ -158,7 +158,7 @@ def settings_of(
         UsageError: the settings are refused, with the message of the command line.
     """
     file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
-    new = [*plugin_modules.load_named(file.texts("plugin")), *plugin_modules.load_named(plugin)]
+    new = [*plugin_modules.load_named(file.texts("plugin"), anew=True), *plugin_modules.load_named(plugin)]
     plugin_modules.refuse_changed(new)  # before a preset of the old file is made
     before: str | None = plain(resume, str)
     game, run_dir = names.get("game"), plain(names.get("run_dir"), str)

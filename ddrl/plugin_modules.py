@@ -29,6 +29,7 @@ GROUP = "ddrl.plugins"
 
 _loaded: dict[str, str] = {}  # plugin, as it is recorded -> its module
 _contents: dict[str, str] = {}  # the same -> SHA-256 of the module's file when it was imported
+_named: set[str] = set()  # modules of the plugins that users named, which replace recorded ones
 
 
 def recorded(plugin: str) -> str:
@@ -55,35 +56,64 @@ def digest() -> str:
     return whole.hexdigest()
 
 
-def load(plugins: Iterable[str]) -> None:
+def load(plugins: Iterable[str], earlier: bool = False) -> None:
     """Imports plugins that this process has not imported yet.
 
-    A file that is gone is passed over if a module of its name was imported from another place: a run's plugin that has
-    moved is named again with --plugin.
+    A file is passed over if a module of its name was imported from another place, and the file is gone, has the same
+    contents, or is replaced: see `load_named`.
 
     Args:
         plugins: as `recorded` gives them.
+        earlier: they are those of an earlier part of a run whose present ones are loaded, which replace them.
 
     Raises:
         UsageError: one cannot be imported, registers nothing, or registers a name that is taken.
     """
     for plugin in plugins:
-        moved = _is_file(plugin) and not os.path.exists(plugin) and module_of(plugin) in _loaded.values()
-        if plugin not in _loaded and not moved:
-            _loaded[plugin] = _load(plugin)
-            _contents[plugin] = _content(_loaded[plugin])
+        _load_once(plugin, earlier or module_of(plugin) in _named)
 
 
-def load_named(named: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> list[str]:
+def load_named(
+    named: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None, anew: bool = False
+) -> list[str]:
     """Loads plugins as users name them, one, several, or none (None); returns them as they are recorded.
+
+    From then on, they replace recorded plugins of the same modules, whatever those contain.
+
+    Args:
+        named: files, modules, or entry points.
+        anew: plugins that were named before replace no recorded ones any more. A lasting process reads many runs, and
+            what is named for one of them does not count for the next.
 
     Raises:
         UsageError: one of them cannot be loaded.
     """
     several = [named] if isinstance(named, (str, os.PathLike)) else named or ()
     new = [recorded(os.fspath(plugin)) for plugin in several]
-    load(new)
+    for plugin in new:
+        _load_once(plugin, replaced=False)
+    if anew:
+        _named.clear()
+    _named.update(map(module_of, new))
     return new
+
+
+def _load_once(plugin: str, replaced: bool) -> None:
+    """Imports a plugin unless it is imported, or a module of its name stands for it."""
+    if plugin not in _loaded and not _stood_for(plugin, replaced):
+        _loaded[plugin] = _load(plugin)
+        _contents[plugin] = _content(_loaded[plugin])
+
+
+def _stood_for(plugin: str, replaced: bool) -> bool:
+    """Whether a module that was imported from another place stands for a plugin's file, as `load` says."""
+    module = module_of(plugin)
+    if not _is_file(plugin) or module not in _loaded.values():
+        return False
+    if replaced or not os.path.exists(plugin):
+        return True
+    content = _sha256(plugin)
+    return bool(content) and content in {_contents.get(other) for other, its in _loaded.items() if its == module}
 
 
 def refuse_changed(plugins: Iterable[str]) -> None:
@@ -109,9 +139,13 @@ def refuse_changed(plugins: Iterable[str]) -> None:
 
 def _content(module: str) -> str:
     """SHA-256 of a module's file; empty if it has no file that can be read."""
-    file = getattr(sys.modules.get(module), "__file__", None)
+    return _sha256(getattr(sys.modules.get(module), "__file__", None))
+
+
+def _sha256(file: str | None) -> str:
+    """SHA-256 of a file; empty if there is none that can be read."""
     try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and os.path.isfile(file) else ""
     except OSError:
         return ""
 
@@ -172,6 +206,11 @@ def _import_file(path: str) -> str:
     known = sys.modules.get(name)
     found = known.__spec__ if known is not None else importlib.util.find_spec(name)
     if found is not None and not same_file(found.origin, path):
+        if name in _loaded.values():
+            raise UsageError(
+                f"another plugin {name} is imported already ({found.origin}), and it has other contents: name the one "
+                "to use with --plugin, or give one of them another name"
+            )
         raise UsageError(f"there is another module {name} ({found.origin}): give the file a name of its own")
     if known is None:
         spec = importlib.util.spec_from_file_location(name, path)

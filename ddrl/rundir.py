@@ -46,17 +46,18 @@ def config_to_dict(config: TrainConfig) -> dict[str, Any]:
     return {"format": FORMAT, "algorithm_name": config.algorithm.name, **dataclasses.asdict(config)}
 
 
-def config_from_dict(data: Any, where: str = CONFIG) -> TrainConfig:
+def config_from_dict(data: Any, where: str = CONFIG, earlier: bool = False) -> TrainConfig:
     """The inverse of config_to_dict. A missing setting has its default; the run's plugins are loaded first.
 
     Args:
         where: what the data was read from, for errors.
+        earlier: it is of an earlier part of a run, whose present plugins are loaded, and replace those of the data.
 
     Raises:
         UsageError: the data is no configuration, or a plugin cannot be loaded.
     """
     named = _plugins_of(data)
-    plugin_modules.load(named)
+    plugin_modules.load(named, earlier)
     if named and isinstance(name := data.get("algorithm_name"), str) and name not in ALGORITHMS:
         theirs = " or ".join(named)
         raise UsageError(f"{where} is of algorithm {name:.80}, which {theirs} no longer registers: restore it there")
@@ -227,7 +228,7 @@ def load_config(path: str | Path) -> TrainConfig:
     return read_config(Path(path) / CONFIG)[0]
 
 
-def read_config(path: Path) -> tuple[TrainConfig, bool]:
+def read_config(path: Path, earlier: bool = False) -> tuple[TrainConfig, bool]:
     """The configuration in a config.json, and whether it has a checksum, which those of earlier versions lack.
 
     Raises:
@@ -247,7 +248,7 @@ def read_config(path: Path) -> tuple[TrainConfig, bool]:
             f"{path} is damaged or was edited ({error}): restore it from a copy, or remove its {sealed.FILE_KEY} and "
             "the comma before it; to change settings, give them after --resume"
         ) from error
-    return config_from_dict(data, str(path)), is_sealed
+    return config_from_dict(data, str(path), earlier), is_sealed
 
 
 def _why_no_run(path: Path) -> str:
@@ -263,7 +264,7 @@ def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
     """Yields name and content of each config-N.json of a run that can be read."""
     for file in sorted(path.glob("config-*.json")):
         with contextlib.suppress(UsageError):
-            yield file.name, read_config(file)[0]
+            yield file.name, read_config(file, earlier=True)[0]
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

@@ -42,10 +42,12 @@ def forked_ranks(monkeypatch) -> None:
 def forgotten() -> Iterator[None]:
     """A test's plugins are not there for the next; what ddrl itself registers, when it is first needed, stays."""
     registered, loaded, modules = plugin_modules._registered(), dict(plugin_modules._loaded), set(sys.modules)
+    named = set(plugin_modules._named)
     yield
     for number, name in plugin_modules._registered() - registered:
         if not plugins.REGISTRIES[number].origin(name).module.startswith("ddrl."):
             plugins.REGISTRIES[number].remove(name)
+    plugin_modules._named.intersection_update(named)
     for plugin in plugin_modules._loaded.keys() - loaded.keys():
         module = plugin_modules._loaded.pop(plugin)
         if module not in modules:

@@ -13,7 +13,7 @@ from ddrl.config import NetworkConfig, OptimizerConfig
 from ddrl.errors import UsageError
 from ddrl.learner import Learner, Policy, Preparation, as_device_vector
 from ddrl.networks import build_network
-from ddrl.types import DataPoints, Discrete, LossContext
+from ddrl.types import DataPoints, Discrete, LossContext, LossOutput
 
 SPACES = {"mlp": ((1, 10, 5), 3), "a3c": ((4, 28, 28), 4)}
 
@@ -90,6 +90,41 @@ def test_a_batch_of_another_size_is_refused():
     learner = make_learner(make_network("mlp"), 8)
     with pytest.raises(UsageError, match=r"batch of actions \(7,\) for a learner of \(8,\)"):
         learner.gradient(make_network("mlp").initial_parameters(1), batch_of("mlp", 7))
+
+
+def learner_of(loss):
+    """A learner of 8 data-points whose loss is a function of the parameters alone; it returns a loss and metrics."""
+
+    def of_batch(network, parameters, batch, settings, context):
+        return LossOutput(*loss(parameters))
+
+    network = make_network("mlp")
+    return Learner(network, of_batch, BA3CConfig(), OptimizerConfig(batch_size=8), batch_of("mlp", 8))
+
+
+@pytest.mark.parametrize(
+    "loss, said",
+    [
+        (lambda x: (x[:8], {}), r"the loss of ba3c has shape \[8\], and must be a scalar: take its mean"),
+        (lambda x: (x[0], {"loss": x[0], "error": x[:8]}), r"the metric error of ba3c has shape \[8\], and must be"),
+        (lambda x: (x[0], {"error": x[:1]}), r"the metric error of ba3c has shape \[1\], and must be a scalar"),
+        (lambda x: (tf.stop_gradient(x[0]), {}), "the loss of ba3c has no gradient with respect to `parameters`: "),
+        (lambda x: (1.0, {}), "the loss of ba3c has no gradient with respect to `parameters`: "),
+    ],
+    ids=["vector", "vector-metric", "metric-of-one", "stopped", "number"],
+)
+def test_a_loss_that_has_no_gradient_or_is_no_scalar_is_refused(loss, said):
+    with pytest.raises(UsageError, match=said) as error:
+        learner_of(loss)
+    assert "\n" not in str(error.value)
+
+
+def test_a_loss_may_gather_parameters_and_have_numbers_for_metrics():
+    learner = learner_of(lambda x: (tf.reduce_sum(tf.gather(x, [1, 1, 2])), {"three": 3.0}))
+    parameters = make_network("mlp").initial_parameters(1)
+    gradient, metrics, _ = learner.gradient(parameters, batch_of("mlp", 8))
+    np.testing.assert_array_equal(gradient[:4], [0.0, 2.0, 1.0, 0.0])
+    assert gradient.shape == parameters.shape and metrics["three"] == 3.0
 
 
 @pytest.mark.parametrize("name", SPACES)

@@ -127,6 +127,66 @@ def test_a_plugin_that_has_moved_is_named_anew_from_python(moved, plugin):
     assert ddrl.load(run).config.run.plugins == (str(Path(place).parents[1] / "a" / "mine.py"),), "it is found now"
 
 
+def forget_mine() -> None:
+    """This process has imported no mine.py, as a new one."""
+    plugin_modules._forget(plugin_modules._registered() - {(1, "mine")})
+    plugin_modules._loaded.clear()
+    plugin_modules._named.clear()
+    del sys.modules["mine"]
+
+
+@pytest.fixture
+def two_runs(tmp_path):
+    """Makes two runs, each with a mine.py beside it, which ends with a text of its own; returns their directories."""
+
+    def make(*texts: str) -> list[Path]:
+        places = [tmp_path / str(number) for number in range(len(texts))]
+        for place, text in zip(places, texts, strict=True):
+            place.mkdir()
+            plugin = written(place, "mine.py", REGISTERS.format(name="mine") + text)
+            words = ("--plugin", plugin, "--network", "mine", "--run-dir", str(place / "run"))
+            rundir.create_run_dir(parse("ppo", *words).config)
+            forget_mine()
+        return places
+
+    return make
+
+
+def test_recorded_plugins_of_one_name_and_equal_contents_are_one(two_runs):
+    places = two_runs("", "")
+    read = [rundir.load_config(place / "run").run.plugins for place in places]
+    assert read == [(str(place / "mine.py"),) for place in places]
+    assert plugin_modules.loaded() == read[0]
+
+
+def test_plugins_of_one_name_and_other_contents_are_refused_with_a_remedy(two_runs):
+    first, second = two_runs("", "# edited\n")
+    rundir.load_config(first / "run")
+    for load in (lambda: rundir.load_config(second / "run"), lambda: plugin_modules.load_named(second / "mine.py")):
+        with pytest.raises(UsageError, match=r"another plugin mine is imported .*name the one to use with --plugin"):
+            load()
+
+
+def test_a_plugin_that_is_named_replaces_the_recorded_one_of_that_name(two_runs):
+    first, second = two_runs("", "# edited\n")
+    run, place = first / "run", str(second / "mine.py")
+    config = parse("--resume", str(run), "--plugin", place).config
+    assert config.run.plugins == (place,)
+    rundir.update_run_dir(run, config)
+    forget_mine()
+    assert rundir.load_config(run).run.plugins == (place,), "in a rank, which is told no more than that"
+    assert [old.run.plugins for _, old in rundir.earlier_configs(run)] == [(str(first / "mine.py"),)]
+    assert plugin_modules.loaded() == (place,)
+
+
+def test_a_plugin_that_is_named_for_one_run_does_not_count_for_the_next_in_python(two_runs):
+    first, second = two_runs("", "# edited\n")
+    place = second / "mine.py"
+    assert ddrl.load(first / "run", plugin=place).config.run.plugins == (str(first / "mine.py"),)
+    with pytest.raises(UsageError, match="it has other contents"):
+        ddrl.load(first / "run")
+
+
 def test_a_relative_file_is_recorded_by_its_absolute_path(tmp_path, monkeypatch):
     written(tmp_path, "mine.py", REGISTERS.format(name="mine"))
     monkeypatch.chdir(tmp_path)

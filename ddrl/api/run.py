@@ -38,7 +38,7 @@ def load(
     Raises:
         UsageError: there is no run, or a plugin cannot be loaded.
     """
-    plugin_modules.load_named(plugin)
+    plugin_modules.load_named(plugin, anew=True)
     return Run(path)
 
 

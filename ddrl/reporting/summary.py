@@ -59,7 +59,7 @@ def summary(run_dir: str | Path, config: TrainConfig, width: int = 80) -> Render
         ("trained", _wrapped(_trained(records, run_dir, config), room)),
         ("events", _wrapped(_events(records), room)),
         ("files", _files(run_dir)),
-        ("next", _next(run_dir)),
+        ("next", _next(run_dir, config)),
     ]
     lines = [
         Text.assemble((name.ljust(LABEL_WIDTH) if place == 0 else " " * LABEL_WIDTH, "dim"), line, overflow="ignore")
@@ -168,16 +168,38 @@ def _files(run_dir: Path) -> list[str]:
     return _beside([(str(path), what) for path, what in named or [(run_dir, "all of it; no checkpoint was saved")]])
 
 
-def _next(run_dir: Path) -> list[str]:
+def _next(run_dir: Path, config: TrainConfig) -> list[str]:
     """Lines with commands for what to do next, and what they do."""
     if not list_checkpoints(run_dir):
         return []
     run = shlex.quote(str(run_dir))
+    options, what = _longer(run_dir, config)
     return _beside([
         (f"ddrl play {run}", "films another game"),
         (f"ddrl evaluate {run}", "plays the whole evaluation protocol"),
-        (f"ddrl train --resume {run} --minutes 60", "trains for another hour"),
+        (f"ddrl train --resume {run} {options}", what),
     ])  # fmt: skip
+
+
+def _longer(run_dir: Path, config: TrainConfig) -> tuple[str, str]:
+    """Options with which a resume trains longer, and what it does.
+
+    Minutes are counted anew in each part of a run. Agent steps and updates are those of all parts, so a budget of them
+    that is used up has to grow, and a target that is reached would be reached again.
+    """
+    counts, result = _final_counts(run_dir), rundir.read_json(run_dir / rundir.RESULT)
+    budgets = {"agent_steps": config.run.agent_steps, "update": config.run.max_updates}
+    options = {"agent_steps": "--agent-steps", "update": "--max-updates"}
+    words = [
+        f"{options[name]} {2 * (budget if counts[name] < 2 * budget else counts[name])}"
+        for name, budget in budgets.items()
+        if budget and counts.get(name, 0) >= budget
+    ]
+    what = "trains as long again" if words else "trains for another hour"
+    words = words or ["--minutes 60"]
+    if isinstance(result, dict) and result.get("status") == "target":
+        words.insert(0, "--no-stop-at-target")
+    return " ".join(words), what
 
 
 def _beside(pairs: Sequence[tuple[str, str]]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -295,12 +296,13 @@ class ChiefRole:
 
     def _on_refused(self, closed: Closed) -> None:
         names = self.log.refused(closed)
-        limit = self.context.config.run.max_refused_steps
+        limit, run = self.context.config.run.max_refused_steps, shlex.quote(str(self.context.run_dir))
         if self.coordinator.refused_steps >= limit:
             self.stop(
                 "failed",
                 f"{limit} steps were refused for gradients that are not finite (the last: {names}): "
-                f"lower --learning-rate or clip (--clip-global-norm), and resume from an earlier checkpoint",
+                f"lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, or begin a "
+                f"new run from an earlier checkpoint with --init-from {run}:UPDATE",
                 signalled=True,
             )
 

@@ -1,6 +1,7 @@
 """Compares any runs: their curves, final scores, rates and the settings that differ, on one page and in one figure.
 
-Runs form a group if all settings that affect learning are equal, except for the seed. Fewer than five runs say too
+Runs form a group if all settings that affect learning are equal, except for the seed, in all parts of the runs: a run
+that was resumed with other settings is in no group of runs that had them throughout. Fewer than five runs say too
 little for a mean or an interval: they are shown one by one.
 """
 
@@ -34,6 +35,8 @@ NAMED = 3  # settings in the name of a group at most
 GROUP = "group"
 AXES = (STEPS, UPDATES, SECONDS)
 UPDATE_RATE = "updates_per_s"
+RULES = ("eval-actions", "eval-epsilon", "eval-agent-steps")
+"""Settings by which evaluation games differ between runs of one group."""
 
 
 def read_runs(paths: Sequence[str]) -> list[Outcome]:
@@ -46,7 +49,7 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
     if twice := [path for i, path in enumerate(paths) if real[i] in real[:i]]:
         raise UsageError(f"{twice[0]} is named twice; give each run once")
     configs = [rundir.load_config(path) for path in paths]
-    names = group_names(configs)
+    names = group_names(configs, [changes_of(path, config) for path, config in zip(paths, configs)])
     outcomes = [
         outcome_of(Point(path, config, {GROUP: name, "game": config.environment.game}), Path(path))
         for path, config, name in zip(paths, configs, names)
@@ -56,18 +59,41 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
     return outcomes
 
 
-def group_names(configs: Sequence[TrainConfig]) -> list[str]:
+def changes_of(path: str | Path, config: TrainConfig) -> tuple[str, ...]:
+    """What earlier parts of a run had otherwise of what affects learning, such as 'learning-rate 0.002, now 0.0001'.
+
+    Args:
+        path: the run directory.
+        config: the settings of its last part.
+    """
+    parts = [earlier for _, earlier in rundir.earlier_configs(Path(path)) if _learned(earlier) != _learned(config)]
+    return tuple(
+        dict.fromkeys(
+            f"{each.name} {_short(each.values[0])}, now {_short(each.values[1])}"
+            for earlier in parts
+            for each in differences([earlier, config])
+            if not _is_free(each.name, [earlier, config])
+        )
+    )
+
+
+def group_names(configs: Sequence[TrainConfig], changes: Sequence[tuple[str, ...]]) -> list[str]:
     """The name of each run's group: the settings in which groups differ (the game aside) if they are few, else a title.
 
     Groups of different games may have one name.
+
+    Args:
+        configs: settings of the last part of each run.
+        changes: what earlier parts of each run had otherwise.
     """
-    keys = [_learned(config) for config in configs]
+    keys = [(_learned(config), *changed) for config, changed in zip(configs, changes, strict=True)]
     distinct = list(dict.fromkeys(keys))
     first = [configs[keys.index(key)] for key in distinct]
     found = [each for each in differences(first) if each.name != "game" and not _is_free(each.name, first)]
     games, names = [config.environment.game for config in first], [config.title for config in first]
     if 0 < len(found) <= NAMED:
         names = [", ".join(f"{each.name} {_short(each.values[i])}" for each in found) for i in range(len(first))]
+    names = [f"{name}, changed at a resume" if key[1:] else name for name, key in zip(names, distinct)]
     if len(set(zip(names, games))) < len(names):
         names = [f"{name} ({i + 1})" for i, name in enumerate(names)]
     return [names[distinct.index(key)] for key in keys]
@@ -98,7 +124,7 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
     png = io.BytesIO()
     figures.draw(panels, heading, caption, len(AXES)).savefig(png, dpi=200, format="png")
     found = _finding(outcomes, score)
-    notes = [*comparable.warnings(outcomes), *_states(outcomes)]
+    notes = [*comparable.warnings(outcomes), *_changed(outcomes), *_rules(outcomes), *_states(outcomes)]
     machines = [machine for run in outcomes if (machine := provenance.machine_of(run.path))]
     page = render(
         title=heading,
@@ -260,6 +286,32 @@ def _spread(outcomes: Sequence[Outcome]) -> str:
     if min(counts) >= ENOUGH:
         return many
     return few if max(counts) < ENOUGH else f"{many}; the runs of other groups one by one"
+
+
+def _changed(outcomes: Sequence[Outcome]) -> list[str]:
+    """Runs that were resumed with other settings, a line each."""
+    changes = [(run, changes_of(run.path, run.point.config)) for run in outcomes]
+    return [
+        f"careful: {run.point.name} was resumed with other settings, so it is in no group of runs that had them "
+        f"throughout: {'; '.join(changed)}"
+        for run, changed in changes
+        if changed
+    ]
+
+
+def _rules(outcomes: Sequence[Outcome]) -> list[str]:
+    """Groups whose runs were evaluated by different rules, a line each."""
+    lines = []
+    for group in grouped(outcomes, GROUP, "game"):
+        evaluated = [run.point.config for run in group.runs if measures.evaluations(run)]
+        found = [
+            f"{each.name} {' and '.join(dict.fromkeys(map(_short, each.values)))}"
+            for each in differences(evaluated)
+            if each.name in RULES
+        ]
+        if found:
+            lines.append(f"careful: runs of {group[GROUP]} were evaluated by different rules: {', '.join(found)}")
+    return lines
 
 
 def _states(outcomes: Sequence[Outcome]) -> list[str]:

@@ -171,6 +171,8 @@ def test_too_many_refused_steps_end_the_run_with_a_good_checkpoint(tmp_path):
     )
     assert len(events(run, "gradient_refused")) in (4, 5)  # the one that ended the run may be one of them
     assert "4 steps were refused" in job.output and "worker 0" in job.output
+    assert f"with `ddrl train --resume {run} ...`, or begin a new run" in job.output
+    assert f"resume with `ddrl train --resume {run}`" not in job.output
     assert newest(run).version == 10
     assert all(np.isfinite(array).all() for array in (newest(run).parameters, *newest(run).slots.values()))
 

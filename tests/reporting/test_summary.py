@@ -61,6 +61,29 @@ def test_what_was_learned_and_how_to_go_on(tmp_path):
         assert len(line) <= 60 or str(tmp_path) in line
 
 
+@pytest.mark.parametrize(
+    "budgets, result, said",
+    [
+        ({"agent_steps": 10**6}, {"status": "finished"}, "--agent-steps 2000000  trains as long again"),
+        ({"max_updates": 500}, {"status": "finished"}, "--max-updates 1000  trains as long again"),
+        ({"max_updates": 100}, {"status": "finished"}, "--max-updates 1000  trains as long again"),
+        ({"max_updates": 501}, {"status": "finished"}, "--minutes 60  trains for another hour"),
+        ({"max_updates": 501}, {"status": "target"}, "--no-stop-at-target --minutes 60  trains for another hour"),
+        ({"max_updates": 501}, {"status": "stopped"}, "--minutes 60  trains for another hour"),
+    ],
+    ids=["agent-steps", "updates", "fewer-than-earlier-parts-made", "minutes", "target", "stopped"],
+)
+def test_the_command_to_go_on_trains_although_a_budget_is_used_up(tmp_path, budgets, result, said):
+    write(tmp_path, (2.0, 400))
+    checkpoint.save(
+        tmp_path, checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),)), keep=1
+    )
+    rundir.write_json(tmp_path / rundir.RESULT, {**result, "agent_steps": 1_000_300, "update": 500})
+    console, file = recorded(200, terminal=False)
+    summarise(TrainConfig(algorithm=BA3CConfig()).changed(run=budgets), tmp_path, console)
+    assert f"ddrl train --resume {tmp_path} {said}" in text_of(file)
+
+
 def test_a_path_with_a_space_is_quoted(tmp_path):
     run = tmp_path / "my run"
     run.mkdir()

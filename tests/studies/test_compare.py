@@ -54,6 +54,30 @@ def test_groups_are_of_equal_settings_but_for_the_seed_and_the_length(tmp_path):
     assert groups([usual[0], write(tmp_path / "c", 1.0, *much)]) == {"ppo (1)": 1, "ppo (2)": 1}
 
 
+def resumed(run: str, *words: str) -> str:
+    rundir.update_run_dir(Path(run), parse(["--resume", run, *words], MACHINE).config)
+    return run
+
+
+def test_a_run_that_was_resumed_with_other_settings_is_in_no_group_of_runs_that_had_them_throughout(tmp_path, capsys):
+    usual = write(tmp_path / "usual", 1.0, "--learning-rate", "1e-4")
+    longer = resumed(write(tmp_path / "longer", 1.0, "--learning-rate", "1e-4"), "--minutes", "3")
+    other = resumed(write(tmp_path / "other", 1.0), "--learning-rate", "1e-4")
+    assert groups([usual, longer, other]) == {"ppo": 2, "ppo, changed at a resume": 1}
+    assert cli.main(["compare", usual, longer, other, "--output", str(tmp_path / "out")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "was resumed with other settings" in line]
+    assert line.startswith(f"careful: {other} was") and line.endswith("throughout: learning-rate 0.002, now 0.0001")
+
+
+def test_runs_of_a_group_that_were_evaluated_by_different_rules_are_told(tmp_path, capsys):
+    runs = [write(tmp_path / epsilon, 1.0, "--eval-epsilon", epsilon, evaluated=True) for epsilon in ("0.05", "0")]
+    assert groups(runs) == {"ppo": 2}
+    assert cli.main(["compare", *runs, "--output", str(tmp_path / "out")]) == 0
+    said = "careful: runs of ppo were evaluated by different rules: eval-epsilon 0.05 and 0\n"
+    assert said in capsys.readouterr().out
+    assert compare._rules(compare.read_runs(runs[:1])) == []
+
+
 def test_groups_of_different_games_may_have_one_name(tmp_path):
     runs = [write(tmp_path / name, 1.0, "--game", "CartPole-v1", "--network", "mlp", *more) for name, more in
             (("a", ()), ("b", ("--adam-epsilon", "0.123456")))]  # fmt: skip
