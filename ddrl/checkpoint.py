@@ -29,7 +29,7 @@ import numpy as np
 
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
-from ddrl.files import read_regular, sync_directory
+from ddrl.files import new_file, read_regular, sync_directory
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.terminal import printable
 
@@ -369,7 +369,7 @@ def _trouble(data: bytes) -> str:
 def _write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = new_file(temporary)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()

@@ -9,6 +9,8 @@ import os
 import stat
 from pathlib import Path
 
+_IRREGULAR = "it is no regular file, but a directory, pipe or device"
+
 
 def open_regular(path: Path, follow: bool = True) -> io.FileIO:
     """Opens a regular file to read its bytes, unbuffered. Opening a FIFO could wait forever, and a device has no end.
@@ -22,7 +24,7 @@ def open_regular(path: Path, follow: bool = True) -> io.FileIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file, but a directory, pipe or device", str(path))
+        raise OSError(errno.EINVAL, _IRREGULAR, str(path))
     return io.FileIO(descriptor)
 
 
@@ -49,6 +51,40 @@ def tail(path: Path, most: int, follow: bool = True) -> bytes:
         return b""
 
 
+def append_regular(path: Path) -> io.FileIO:
+    """Opens a regular file to append bytes, unbuffered, and makes it if there is none.
+
+    In the directory of somebody else, a link may lead to any file of this user: it is not followed. A FIFO is not
+    waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is a link or no regular file; `strerror` says which.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o664)
+    except OSError as error:
+        why = {errno.ELOOP: "it is a link, which is not followed", errno.ENXIO: _IRREGULAR}.get(error.errno or 0)
+        if why is None:
+            raise
+        raise OSError(errno.EINVAL, why, str(path)) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, _IRREGULAR, str(path))
+    return io.FileIO(descriptor, "a")
+
+
+def new_file(path: Path, mode: int = 0o644) -> int:
+    """Descriptor of a new, empty file to write. An earlier file or link of that name is removed, and never followed.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file whole or not at all: if writing is interrupted, an earlier file stays as it was.
 
@@ -57,7 +93,7 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = new_file(temporary)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()

@@ -56,7 +56,7 @@ def digest() -> str:
     return whole.hexdigest()
 
 
-def load(plugins: Iterable[str], earlier: bool = False) -> None:
+def load(plugins: Iterable[str]) -> None:
     """Imports plugins that this process has not imported yet.
 
     A file is passed over if a module of its name was imported from another place, and the file is gone, has the same
@@ -64,13 +64,18 @@ def load(plugins: Iterable[str], earlier: bool = False) -> None:
 
     Args:
         plugins: as `recorded` gives them.
-        earlier: they are those of an earlier part of a run whose present ones are loaded, which replace them.
 
     Raises:
         UsageError: one cannot be imported, registers nothing, or registers a name that is taken.
     """
     for plugin in plugins:
-        _load_once(plugin, earlier or module_of(plugin) in _named)
+        _load_once(plugin, replaced=module_of(plugin) in _named)
+
+
+def not_loaded(plugins: Iterable[str]) -> list[str]:
+    """Those of some plugins whose modules this process has loaded from no place."""
+    known = {module_of(plugin) for plugin in _loaded} | set(_loaded.values())
+    return [plugin for plugin in plugins if module_of(plugin) not in known]
 
 
 def load_named(

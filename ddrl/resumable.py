@@ -117,8 +117,8 @@ def check_settings(
         UsageError: the checkpoint is that of another algorithm, game or network, or of a run with other settings.
     """
     where = f"{run_dir / rundir.CONFIG}: the checkpoint of update {checkpoint.version}"
-    of_checkpoint = f"the checkpoint of update {checkpoint.version}"
-    sealed = rundir.config_from_dict(checkpoint.config, of_checkpoint, earlier=True)
+    # A checkpoint may come from somebody else: config.json alone, which can be read, names what is imported.
+    sealed = rundir.config_from_dict(checkpoint.config, f"the checkpoint of update {checkpoint.version}", load=False)
     if _family(sealed) != _family(config):
         raise UsageError(
             f"{where} is a checkpoint of {sealed.title}, not of {config.title}: "

@@ -46,18 +46,22 @@ def config_to_dict(config: TrainConfig) -> dict[str, Any]:
     return {"format": FORMAT, "algorithm_name": config.algorithm.name, **dataclasses.asdict(config)}
 
 
-def config_from_dict(data: Any, where: str = CONFIG, earlier: bool = False) -> TrainConfig:
-    """The inverse of config_to_dict. A missing setting has its default; the run's plugins are loaded first.
+def config_from_dict(data: Any, where: str = CONFIG, load: bool = True) -> TrainConfig:
+    """The inverse of config_to_dict. A missing setting has its default.
 
     Args:
         where: what the data was read from, for errors.
-        earlier: it is of an earlier part of a run, whose present plugins are loaded, and replace those of the data.
+        load: the plugins that the data names are imported first. Otherwise they must have been loaded, from any place.
 
     Raises:
-        UsageError: the data is no configuration, or a plugin cannot be loaded.
+        UsageError: the data is no configuration, or a plugin cannot be loaded or must have been.
     """
-    named = _plugins_of(data)
-    plugin_modules.load(named, earlier)
+    named = plugins_of(data)
+    if load:
+        plugin_modules.load(named)
+    elif strange := plugin_modules.not_loaded(named):
+        remedy = f"check it, then give --plugin {strange[0]}"
+        raise UsageError(f"{where} names plugin {strange[0]}, which {CONFIG} does not: {remedy}")
     if named and isinstance(name := data.get("algorithm_name"), str) and name not in ALGORITHMS:
         theirs = " or ".join(named)
         raise UsageError(f"{where} is of algorithm {name:.80}, which {theirs} no longer registers: restore it there")
@@ -68,7 +72,7 @@ def config_from_dict(data: Any, where: str = CONFIG, earlier: bool = False) -> T
         return _config_from(data, where)
 
 
-def _plugins_of(data: Any) -> list[str]:
+def plugins_of(data: Any) -> list[str]:
     """The plugins that a configuration names; empty for what is no list of names, which is refused later."""
     run = data.get("run") if isinstance(data, dict) and data.get("format") == FORMAT else None
     named = run.get("plugins") if isinstance(run, dict) else None
@@ -228,8 +232,11 @@ def load_config(path: str | Path) -> TrainConfig:
     return read_config(Path(path) / CONFIG)[0]
 
 
-def read_config(path: Path, earlier: bool = False) -> tuple[TrainConfig, bool]:
+def read_config(path: Path, load: bool = True) -> tuple[TrainConfig, bool]:
     """The configuration in a config.json, and whether it has a checksum, which those of earlier versions lack.
+
+    Args:
+        load: as in `config_from_dict`.
 
     Raises:
         UsageError: as `load_config`, or the file does not match its checksum.
@@ -248,7 +255,7 @@ def read_config(path: Path, earlier: bool = False) -> tuple[TrainConfig, bool]:
             f"{path} is damaged or was edited ({error}): restore it from a copy, or remove its {sealed.FILE_KEY} and "
             "the comma before it; to change settings, give them after --resume"
         ) from error
-    return config_from_dict(data, str(path), earlier), is_sealed
+    return config_from_dict(data, str(path), load), is_sealed
 
 
 def _why_no_run(path: Path) -> str:
@@ -261,10 +268,11 @@ def _why_no_run(path: Path) -> str:
 
 
 def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
-    """Yields name and content of each config-N.json of a run that can be read."""
+    """Yields name and content of each config-N.json of a run that can be read. One with a plugin that this process has
+    not loaded is left out, and the plugin is not imported."""
     for file in sorted(path.glob("config-*.json")):
         with contextlib.suppress(UsageError):
-            yield file.name, read_config(file, earlier=True)[0]
+            yield file.name, read_config(file, load=False)[0]
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

@@ -344,7 +344,7 @@ def test_a_really_full_device_is_reported(tmp_path, monkeypatch):
     real = os.open
 
     def on_full_device(path, *rest):
-        return real("/dev/full" if str(path).endswith(".tmp") else path, *rest)
+        return real("/dev/full", os.O_WRONLY) if str(path).endswith(".tmp") else real(path, *rest)
 
     monkeypatch.setattr(os, "open", on_full_device)
     with pytest.raises(UsageError, match="No space left"):
@@ -369,6 +369,15 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(ckpt.list_checkpoints(tmp_path)), fsync(file)))
     path = ckpt.save(tmp_path, make(), keep=1)
     assert synced == [[], [path]], "its bytes, and then its name"
+
+
+def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path):
+    path, outside = ckpt.checkpoint_path(tmp_path, 1), tmp_path / "outside"
+    outside.write_text("mine")
+    path.parent.mkdir()
+    (path.parent / f".{path.name}.tmp").symlink_to(outside)
+    ckpt.save(tmp_path, make(version=1), keep=1)
+    assert outside.read_text() == "mine" and not path.is_symlink()
 
 
 def test_a_directory_that_cannot_be_synced_is_no_failure(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -64,6 +65,24 @@ def test_evaluate_prints_and_records(run_dir, capsys):
     assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
     again = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
     assert again["scores"] == record["scores"], "one seed, one result"
+
+
+@pytest.mark.parametrize("kind, why", [("link", "a link, which is not followed"), ("pipe", "no regular file")])
+def test_scores_that_cannot_be_added_to_a_run_are_printed(tmp_path, capsys, kind, why):
+    """In a run of somebody else, whose link would lead to a file of this user, and whose pipe nobody reads."""
+    run_dir, outside = untrained(tmp_path / "run"), tmp_path / "outside"
+    file = run_dir / rundir.EVALUATIONS
+    outside.write_text("mine")
+    if kind == "link":
+        file.symlink_to(outside)
+    else:
+        os.mkfifo(file)
+    assert cli.main(["evaluate", str(run_dir), "--games", "1"]) == 0
+    said = capsys.readouterr()
+    assert "score: mean " in said.out and outside.read_text() == "mine"
+    (line,) = [line for line in said.err.splitlines() if rundir.EVALUATIONS in line]
+    assert line.startswith(f"warning: {file}: it is {why}")
+    assert line.endswith("; the evaluation is not added to the run")
 
 
 def test_evaluate_draws_actions_where_that_is_asked_for(run_dir, capsys):

@@ -26,8 +26,10 @@ from ddrl.config import (
     TrainConfig,
 )
 from ddrl.errors import UsageError
+from ddrl.launch.job import quieten
 from ddrl.options import parse
 from ddrl.placement import resources
+from ddrl.reporting.metrics import MetricsWriter
 from ddrl.types import Machine
 
 GB = 10**9
@@ -377,6 +379,20 @@ def test_a_pipe_in_the_place_of_metrics_is_not_waited_for(tmp_path):
     os.mkfifo(path / "metrics.jsonl")
     with pytest.raises(OSError, match="no regular file"):
         rundir.create_run_dir(config)
+
+
+def test_links_in_a_run_of_somebody_else_are_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    (tmp_path / f"result.json.{os.getpid()}.tmp").symlink_to(outside)
+    rundir.write_json(tmp_path / "result.json", {"status": "finished"})
+    (tmp_path / rundir.METRICS).symlink_to(outside)
+    with pytest.raises(UsageError, match="cannot write metrics in .*: it is a link, which is not followed"):
+        MetricsWriter(tmp_path)
+    (tmp_path / rundir.LOG).symlink_to(outside)
+    with pytest.raises(OSError, match="it is a link, which is not followed"):
+        quieten(tmp_path)
+    assert outside.read_text() == "mine" and not (tmp_path / "result.json").is_symlink()
 
 
 def test_default_run_directory_names_the_game(monkeypatch):

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from ddrl import algorithms, resumable, rundir
+from ddrl import algorithms, plugin_modules, resumable, rundir
 from ddrl import checkpoint as checkpoints
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import Checkpoint
@@ -162,6 +162,26 @@ def test_a_checkpoint_without_settings_is_refused(tmp_path):
     for content in ({}, {"format": 1, "algorithm_name": "ba3c", "later": {}}):
         with pytest.raises(UsageError, match="the checkpoint of update 5"):
             check_settings(dataclasses.replace(made, config=content), config, tmp_path / "run")
+
+
+def test_a_checkpoint_and_earlier_settings_import_no_plugin_that_config_json_does_not_name(tmp_path):
+    """Both may come from somebody else, and nobody can read in them what would run."""
+    path, theirs, moved = tmp_path / "run", tmp_path / "theirs.py", tmp_path / "moved" / "theirs.py"
+    text = "from ddrl.plugins import register_network\nregister_network('theirs', print)\n"
+    config, _ = begun(path)
+    named = config.changed(run={"plugins": (str(theirs),)})
+    theirs.write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n{text}")
+    saved(path, named, 6)
+    rundir.write_json(path / "config-0.json", rundir.config_to_dict(named))
+    refusal = r"update 6 names plugin .*theirs\.py, which config\.json does not: check it, then give --plugin "
+    with pytest.raises(UsageError, match=refusal):
+        newest_start(path, config)
+    assert list(rundir.earlier_configs(path)) == [] and not (tmp_path / "imported").exists()
+    moved.parent.mkdir()
+    moved.write_text(text)
+    plugin_modules.load([str(moved)])
+    assert newest_start(path, config).notes == ()
+    assert list(rundir.earlier_configs(path)) == [("config-0.json", named)]
 
 
 def test_checkpoints_that_were_left_out_are_told(tmp_path):

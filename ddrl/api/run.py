@@ -130,6 +130,8 @@ class Run:
         """Plays games with a checkpoint as `ddrl evaluate` does; returns the record that it adds to the run: mean,
         maximum, minimum, deviation (of several games), scores, protocol, ...
 
+        If it cannot be added, as in a directory that this user may not write in, a warning says so.
+
         Args:
             games: to play.
             seed: of the games.

@@ -275,11 +275,13 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     first, _ = peek.parse_known_args(list(argv))
     directory = directory_of(study, first.dir or "", first.quick)
     place, option = (Path(first.from_data), "--from-data") if first.from_data else (directory, "--dir")
-    plan = plans.load(place, study.name, option)
+    plan = plans.load(place, study.name, option, trusted=not first.from_data)
     defaults = study.quick if first.quick else study.defaults
     if plan is not None:
         local = plans.local_settings(directory, study.defaults.of_machine)
-        defaults = from_json(type(study.defaults), {**plan.settings, **local})
+        # The plan of somebody else or of an earlier version may hold such settings, too: which program is run.
+        own = {name: value for name, value in plan.settings.items() if name not in study.defaults.of_machine}
+        defaults = from_json(type(study.defaults), own | local)
     kind = dataclasses.make_dataclass(
         "Arguments", [("settings", type(defaults)), ("actions", Actions)], namespace={"__doc__": ABOUT}
     )

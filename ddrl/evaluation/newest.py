@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from ddrl import checks, programs, rundir
+from ddrl.files import append_regular
 from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
 from ddrl.types import Continuous, Discrete
@@ -65,13 +68,14 @@ def evaluate_newest(
 ) -> dict[str, Any]:
     """Plays, adds one line to RUN/evaluations.jsonl, and returns what it says.
 
+    A line that cannot be added, as in a run of somebody else, costs no more than a warning on standard error.
+
     Args:
         arguments: which run, and how.
-        show: (game, record), called where the line cannot be written, too.
+        show: (game, record), called where the line cannot be added, too.
 
     Raises:
         UsageError: no run, no checkpoint that fits, or starts that do not.
-        OSError: the line cannot be written.
     """
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
@@ -88,6 +92,8 @@ def evaluate_newest(
     agent = load_agent(path, batch_sizes=sizes, checkpoint=checkpoint)
     if arguments.epsilon and isinstance(agent.action_space, Continuous):  # PPO has them in some games
         checks.refuse(arguments, "epsilon", WITHOUT_NOISE)
+    file = path / rundir.EVALUATIONS
+    can_be_added = _added(file, b"")  # said before the games, which may take hours
     began = time.monotonic()
     environment, settings = agent.config.environment, agent.config.evaluation
     epsilon = settings.eval_epsilon if arguments.epsilon is None else arguments.epsilon
@@ -104,12 +110,22 @@ def evaluate_newest(
     )
     seconds = time.monotonic() - began
     record = _record(arguments, agent.checkpoint, result, seconds, atari_rom(environment.game) is not None)
-    try:
-        with programs.naming(path / rundir.EVALUATIONS), (path / rundir.EVALUATIONS).open("a") as file:
-            file.write(json.dumps(record) + "\n")
-    finally:
-        show(environment.game, record)
+    if can_be_added:
+        _added(file, (json.dumps(record) + "\n").encode())
+    show(environment.game, record)
     return record
+
+
+def _added(file: Path, line: bytes) -> bool:
+    """Adds a line to the evaluations of a run; an empty one checks whether that can be. If not, a warning says why."""
+    try:
+        with programs.naming(file), io.BufferedWriter(append_regular(file)) as lines:
+            lines.write(line)
+    except OSError as error:
+        why = f"{programs.reason(error)}; the evaluation is not added to the run"
+        print(f"warning: {why}", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 def _starts(file: str, config: TrainConfig) -> Starts | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluation.actions import Policy, actions_for
+from ddrl.files import new_file
 
 if TYPE_CHECKING:
     from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
@@ -119,6 +121,7 @@ def record_game(
     try:
         most = max(1, int(max_seconds * game.fps)) if math.isfinite(max_seconds) else None
         pictures = itertools.islice(game.pictures(max_agent_steps, until), most)
+        _make(partial, path)
         (_write_mp4 if path.suffix == ".mp4" else _write_gif)(partial, pictures, game.fps)
         partial.replace(path)
     finally:
@@ -126,6 +129,18 @@ def record_game(
         game.close()
     tell(game.over)
     return game.score
+
+
+def _make(partial: Path, path: Path) -> None:
+    """Makes the file that is written first: whoever opens it by its name would follow a link of somebody else there.
+
+    Raises OSError with the path of the video.
+    """
+    try:
+        os.close(new_file(partial, 0o664))
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 class _Game:

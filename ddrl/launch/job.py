@@ -23,6 +23,7 @@ from cluster.topology import gather_json
 from ddrl import plugin_modules, programs, run_lock, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
+from ddrl.files import append_regular
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
 from ddrl.options import Wanted
@@ -227,10 +228,9 @@ def quieten(run_dir: Path) -> None:
 
     Python's own standard error stays. Raises OSError.
     """
-    log = os.open(run_dir / rundir.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-    os.dup2(log, 2)
-    os.close(log)
+    with append_regular(run_dir / rundir.LOG) as log:
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+        os.dup2(log.fileno(), 2)
 
 
 def _together(

@@ -19,6 +19,7 @@ from cluster.launch import Launcher, find_mpirun, inspect_mpirun
 from ddrl import run_lock, rundir
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
+from ddrl.files import append_regular
 from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts, end_session
 from ddrl.launch.restarts import Restarts
@@ -158,7 +159,7 @@ def _run(
     of_them = "" if config.single_process else f", {heavy_ranks(config)} of them compute"
     console.print(f"run directory {path}: {counted(config.ranks, 'rank')}{of_them}", highlight=False)
     restarts = Restarts(config, path)
-    with (path / rundir.LOG).open("ab") as log, Interrupts() as interrupts:
+    with append_regular(path / rundir.LOG) as log, Interrupts() as interrupts:
         follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
         with Progress(config, console, tell=tell) as display:
             while True:
@@ -230,7 +231,7 @@ def finish(
     interrupts = interrupts or Interrupts()
     end, before = time.monotonic() + FINISH_SECONDS, _asked(interrupts, path)
     _tell_of_drawing(path)
-    with (path / rundir.LOG).open("ab") as log:
+    with append_regular(path / rundir.LOG) as log:
         process = subprocess.Popen(
             [*python_command("ddrl.launch.finish"), str(path)],
             stdin=subprocess.DEVNULL,

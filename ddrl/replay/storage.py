@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.errors import UsageError, read_as
-from ddrl.files import open_regular, sync_directory
+from ddrl.files import new_file, open_regular, sync_directory
 from ddrl.replay.history import History
 
 SEGMENTS = 16  # files for a whole ring, at most
@@ -83,7 +83,7 @@ def write(
     """
     temporary, digest, size = directory / f".{name}.tmp", hashlib.sha256(), 0
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = new_file(temporary)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             for piece in _pieces(arrays):
                 digest.update(piece)

@@ -22,7 +22,7 @@ from typing import Any
 from ddrl import sealed
 from ddrl.checks import is_finite
 from ddrl.errors import UsageError
-from ddrl.files import read_regular
+from ddrl.files import append_regular, read_regular
 from ddrl.rundir import METRICS, JsonLines
 
 ONLINE_EPISODES = 100
@@ -107,9 +107,8 @@ class MetricsWriter:
     def __init__(self, run_dir: str | Path, tell: Callable[[Mapping[str, Any]], None] = lambda record: None) -> None:
         self._path, self._tell = Path(run_dir) / METRICS, tell
         try:
-            self._path.touch(mode=0o644)
+            self._file = append_regular(self._path)
             _cut_half_line(self._path)
-            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 - close() closes it
         except OSError as error:
             raise cannot_write(self._path.parent, error) from error
 

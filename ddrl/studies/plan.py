@@ -6,11 +6,11 @@ DIR/local.json has the settings of the machine, which are no part of the study: 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddrl import run_lock, rundir
+from ddrl import plugin_modules, run_lock, rundir
 from ddrl.checks import did_you_mean, flag
 from ddrl.errors import UsageError, read_as
 from ddrl.studies.points import POINTS, Point, State, is_name, state_of
@@ -56,16 +56,17 @@ class Plan(NamedTuple):
         raise UsageError(f"--point {name}: {self.directory} has none of that name{meant}")
 
 
-def load(directory: Path, study: str, option: str = "--dir") -> Plan | None:
+def load(directory: Path, study: str, option: str = "--dir", trusted: bool = True) -> Plan | None:
     """The plan in a directory, or None if no study was begun there.
 
     Args:
         study: name of the study that it must be of.
         option: the option that names the directory, for messages.
+        trusted: the plugins that the plan names are imported. Otherwise they must have been loaded.
 
     Raises:
-        UsageError: the plan is damaged, is that of another study or version of ddrl, or names a point that would lie
-            outside the directory.
+        UsageError: the plan is damaged, is that of another study or version of ddrl, names a point that would lie
+            outside the directory, or is not trusted and names a plugin that was not loaded.
     """
     path = directory / PLAN
     if not path.exists():
@@ -77,7 +78,9 @@ def load(directory: Path, study: str, option: str = "--dir") -> Plan | None:
     with read_as(str(path), f"choose another {option}"):
         if data["study"] != study:
             raise UsageError(f"{option} {directory}: it holds `ddrl study {data['study']}`; choose another {option}")
-        points = tuple(_point(entry, str(path)) for entry in data["points"])
+        if not trusted:
+            _check_plugins(data["points"], f"{option} {directory}")
+        points = tuple(_point(entry, str(path), trusted) for entry in data["points"])
         return Plan(directory, study, dict(data["settings"]), points, str(data.get("command", "")))
 
 
@@ -176,8 +179,17 @@ def _text(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _point(entry: Mapping[str, Any], where: str) -> Point:
+def _check_plugins(entries: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Raises UsageError for plugins of points that this process has not loaded."""
+    named = [plugin for entry in entries for plugin in rundir.plugins_of(entry["config"])]
+    if strange := plugin_modules.not_loaded(dict.fromkeys(named)):
+        given = " ".join(f"--plugin {name}" for name in strange)
+        remedy = f"check them as you would check a program, then give {given}"
+        raise UsageError(f"{where}: its {PLAN} names plugins that were not given: {remedy}")
+
+
+def _point(entry: Mapping[str, Any], where: str, load: bool) -> Point:
     if not is_name(entry["name"]):
         raise ValueError(f"a point called {entry['name']!r:.80}")
-    config = rundir.config_from_dict(entry["config"], f"{where}, point {entry['name']}")
+    config = rundir.config_from_dict(entry["config"], f"{where}, point {entry['name']}", load)
     return Point(entry["name"], config, entry["labels"], entry["cores"])

@@ -14,6 +14,7 @@ from ddrl import run_lock, rundir
 from ddrl.bench import peer_learner
 from ddrl.bench.peers import how_to_install, peer_command
 from ddrl.errors import UsageError, in_one_line
+from ddrl.files import append_regular
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting.metrics import MetricsWriter
 
@@ -38,7 +39,7 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
     """
     command = [*peer_command(python, PEER, PROGRAM), *options, "--directory", str(path)]
     path.mkdir(parents=True, exist_ok=True)
-    with run_lock.locked(path), Interrupts() as interrupts, (path / rundir.LOG).open("ab") as log:
+    with run_lock.locked(path), Interrupts() as interrupts, append_regular(path / rundir.LOG) as log:
         (path / rundir.RESULT).unlink(missing_ok=True)
         if not (path / peer_learner.STATE).exists():  # it begins anew: records of a start that saved nothing are undone
             (path / rundir.METRICS).unlink(missing_ok=True)

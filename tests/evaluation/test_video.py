@@ -154,3 +154,12 @@ def test_a_failing_policy_keeps_the_old_video(tmp_path):
     with pytest.raises(FloatingPointError):
         record_game(CATCH, policy, path, seed=0)
     assert path.read_bytes() == b"old" and sorted(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_link_in_the_place_of_the_unfinished_video_is_not_followed(tmp_path, suffix):
+    path, outside = tmp_path / f"catch{suffix}", tmp_path / "outside"
+    outside.write_text("mine")
+    (tmp_path / f".catch.partial{suffix}").symlink_to(outside)
+    assert record_game(CATCH, catcher, path, seed=3) == 1.0
+    assert outside.read_text() == "mine" and not path.is_symlink() and sorted(tmp_path.iterdir()) == [path, outside]

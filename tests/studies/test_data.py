@@ -246,6 +246,26 @@ def test_packed_data_of_somebody_else_become_files_of_runs_alone(measured, tmp_p
     assert not list(tmp_path.glob("**/owned"))
 
 
+def test_packed_data_import_only_plugins_that_are_given(measured, tmp_path, monkeypatch):
+    fake, made = measured
+    theirs, checked = tmp_path / "theirs.py", tmp_path / "checked" / "theirs.py"
+    text = "from ddrl.plugins import register_network\nregister_network('theirs', print)\n"
+    theirs.write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n{text}")
+    named = [point._replace(config=point.config.changed(run={"plugins": (str(theirs),)})) for point in made.points]
+    plan.write(made._replace(points=tuple(named)))
+    data.pack(made, tmp_path / "packed")
+    monkeypatch.setattr(command, "STUDIES", {fake.name: "unused"})
+    monkeypatch.setattr(command, "study_of", lambda name: fake)
+    words = [fake.name, "--from-data", str(tmp_path / "packed"), "--dir", str(tmp_path / "again")]
+    with pytest.raises(UsageError, match=r"packed: its study\.json names plugins that were not given: .*theirs\.py$"):
+        command.main(words)
+    assert not (tmp_path / "again").exists()
+    checked.parent.mkdir()
+    checked.write_text(text)
+    assert command.main([*words, "--plugin", str(checked)]) == 0 and (tmp_path / "again" / TABLE).exists()
+    assert not (tmp_path / "imported").exists()
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [
