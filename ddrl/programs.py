@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 import sys
 import tempfile
 import traceback
@@ -22,6 +23,7 @@ from ddrl.terminal import printable
 REFUSED = 2  # exit status for what the user can mend
 CLOSED_PIPE = 141  # exit status that a shell reports of a program which SIGPIPE ended
 OUTPUT = "standard output"
+NO_HOME = "/nonexistent"  # as in Debian's list of users
 SYSTEM_ERRORS = (OSError, MemoryError, UnicodeError, RecursionError)
 _SPACE = "free space there, or name another place"
 _ACCESS = "fix its permissions, or name another place"
@@ -131,8 +133,25 @@ def naming(path: Path) -> Iterator[None]:
 
 def _give_home() -> None:
     """Sets HOME if it is missing: Open MPI does not start without it, and libraries look for their settings there."""
-    home = os.path.expanduser("~")
-    os.environ.setdefault("HOME", home if os.path.isabs(home) else tempfile.gettempdir())
+    if "HOME" not in os.environ:
+        home = os.path.expanduser("~")
+        os.environ["HOME"] = home if os.path.isabs(home) else _own_directory(f"ddrl-home-{os.getuid()}")
+
+
+def _own_directory(name: str) -> str:
+    """A directory for temporary files that only this user may read and write, with that name if nobody else has it.
+
+    Others may write in the directory for temporary files itself: what is run or read from HOME would be theirs.
+    """
+    path = os.path.join(tempfile.gettempdir(), name)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+        private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        return path if private else tempfile.mkdtemp(prefix=f"{name}-")
+    except OSError:
+        return NO_HOME
 
 
 def _detail(error: BaseException) -> str:

@@ -150,7 +150,7 @@ def make_run_dir(path: Path) -> None:
     """
     _check_name(str(path))
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o775, parents=True, exist_ok=True)  # of a Python program, any umask may be that of its user
     except OSError as error:
         why = _why_no_directory(path) if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(f"cannot make run directory {path}: {why}; choose another --run-dir") from error

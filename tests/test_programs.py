@@ -218,6 +218,20 @@ def test_programs_need_neither_home_nor_temporary_folder_nor_letters_beyond_asci
     assert done.stdout
 
 
+def test_a_home_among_temporary_files_is_nobody_elses(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(programs.tempfile, "tempdir", str(tmp_path))
+    own = Path(programs._own_directory("home"))
+    assert own == tmp_path / "home" and own.stat().st_mode & 0o777 == 0o700
+    assert programs._own_directory("home") == str(own), "the same for the next program"
+    own.chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("home", "link"):
+        other = Path(programs._own_directory(name))
+        assert other.name.startswith(f"{name}-") and other.stat().st_mode & 0o777 == 0o700
+    assert programs._own_directory("no/such") == programs.NO_HOME
+
+
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
 def test_ranks_start_without_home(tmp_path):
     program = (
