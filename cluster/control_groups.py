@@ -1,4 +1,4 @@
-"""What the control groups (version 2) of this process, as those of a container, allow it of the machine."""
+"""What the control groups (version 2) of this process, such as those of a container, let it use of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONTROL_GROUPS, OWN_CONTROL_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgr
 def control_groups(root: Path = CONTROL_GROUPS, own: Path = OWN_CONTROL_GROUP) -> list[Path]:
     """The control group of this process and its ancestors up to the root. A group's limit holds for all inside it.
 
-    It is the root alone if the system does not say, or if the process' group is outside of those that its container
+    It is the root alone if the system does not say, or if the group of the process is outside those that its container
     shows.
     """
     try:

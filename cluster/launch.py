@@ -134,7 +134,7 @@ def start_mpirun(
     Args:
         launcher: the mpirun that `command` begins with.
         command, environment, files, options: as in `start_process`.
-        exposed: called, in another thread, if the system does not allow that it is moved.
+        exposed: called in another thread if the system does not allow that.
     """
     process = start_process(command, environment, files, **options)
     if launcher.listens_everywhere:
@@ -159,7 +159,7 @@ def start_process(
 def local_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` without the variables of an allocation or of another job, as the ranks run here.
 
-    What an allocation has of this node stays: its processors and GPUs, or none, and not all that the node has.
+    It still says which processors and GPUs of this node the allocation has: the ranks may use no others.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith(FOREIGN_VARIABLES)}
     if "SLURM_JOB_ID" in environ:

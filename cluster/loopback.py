@@ -32,8 +32,8 @@ def confine(process: int, refused: Callable[[], None] = lambda: None) -> threadi
     Where the system does not allow that, they stay where they are; `ddrl doctor` shows what listens.
 
     Args:
-        process: its number.
-        refused: is then called, in another thread.
+        process: number of the child process.
+        refused: called in another thread if the system does not allow that.
     """
     thread = threading.Thread(target=_confine, args=(process, refused), name="loopback", daemon=True)
     thread.start()
@@ -43,15 +43,20 @@ def confine(process: int, refused: Callable[[], None] = lambda: None) -> threadi
 def _confine(process: int, refused: Callable[[], None]) -> None:
     try:
         _move_all(process)
-    except AttributeError:  # this system has no descriptors of processes
+    except AttributeError:
         refused()
     except OSError as error:
-        if error.errno in (errno.EPERM, errno.ENOSYS):  # else it has ended
+        if error.errno in (errno.EPERM, errno.ENOSYS):  # else the process has ended
             refused()
 
 
 def _move_all(process: int) -> None:
-    """Raises OSError where the process has ended or the system refuses, AttributeError where it cannot be asked."""
+    """Moves the sockets.
+
+    Raises:
+        OSError: the process has ended, or the system refuses.
+        AttributeError: this system has no descriptors of processes.
+    """
     end, settled = time.monotonic() + FIRST_SECONDS, False
     handle = os.pidfd_open(process)
     try:

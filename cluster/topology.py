@@ -56,7 +56,7 @@ def this_seat(environ: Mapping[str, str]) -> Seat:
 
 
 def usable_cores() -> tuple[int, ...]:
-    """The logical processors that the scheduler lets this process run on, no more than it may use the time of."""
+    """The logical processors that the scheduler lets this process run on, but no more than its CPU quota allows."""
     affinity = hasattr(os, "sched_getaffinity")
     cores = sorted(os.sched_getaffinity(0)) if affinity else range(os.cpu_count() or 1)
     return tuple(cores)[: max(1, math.ceil(min(cpu_quota(), len(cores))))]
@@ -65,9 +65,9 @@ def usable_cores() -> tuple[int, ...]:
 def visible_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> tuple[str, ...]:
     """Names of the GPUs that this process may use: numbers or UUIDs.
 
-    CUDA_VISIBLE_DEVICES says it; without it the job's in Slurm, where other GPUs of a node are somebody
-    else's; and outside of Slurm all that the node or the container has, which CUDA numbers from 0, whatever
-    the numbers of their files.
+    CUDA_VISIBLE_DEVICES names them. Without it, they are the job's in Slurm, where other GPUs of a node are
+    somebody else's, and elsewhere all that the node or the container has. CUDA numbers these from 0, whatever
+    the numbers of their device files.
     """
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if name in environ:

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _with_dashes(word: str) -> str:
-    """An option spelt with underscores, as in Python, as it is spelt in help texts; other words as they are."""
+    """An option that is spelled with underscores, as in Python, with dashes instead; any other word as it is."""
     option = re.fullmatch(r"(--[\w-]+)(=.*)?", word, re.DOTALL)
     return word if option is None else option[1].replace("_", "-") + (option[2] or "")
 

@@ -16,7 +16,7 @@ class RunFailed(Exception):
     """A run that `ddrl.train` began did not end well. The message says why, and how to go on.
 
     Attributes:
-        path: the run directory, absolute.
+        path: absolute path of the run directory.
     """
 
     def __init__(self, message: str, path: Path):

@@ -73,7 +73,7 @@ def load(plugins: Iterable[str]) -> None:
 
 
 def not_loaded(plugins: Iterable[str]) -> list[str]:
-    """Those of some plugins whose modules this process has loaded from no place."""
+    """Those of the plugins whose modules this process has not loaded, from whatever place."""
     known = {module_of(plugin) for plugin in _loaded} | set(_loaded.values())
     return [plugin for plugin in plugins if module_of(plugin) not in known]
 
@@ -87,8 +87,8 @@ def load_named(
 
     Args:
         named: files, modules, or entry points.
-        anew: plugins that were named before replace no recorded ones any more. A lasting process reads many runs, and
-            what is named for one of them does not count for the next.
+        anew: whether plugins that were named before no longer replace recorded ones. A lasting process reads many runs,
+            and what is named for one of them does not count for the next.
 
     Raises:
         UsageError: one of them cannot be loaded.

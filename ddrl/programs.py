@@ -139,9 +139,9 @@ def _give_home() -> None:
 
 
 def _own_directory(name: str) -> str:
-    """A directory for temporary files that only this user may read and write, with that name if nobody else has it.
+    """A directory among the temporary files that only this user may use; it has that name unless somebody else took it.
 
-    Others may write in the directory for temporary files itself: what is run or read from HOME would be theirs.
+    Everybody may write in the directory for temporary files itself, and so could put there what is read from HOME.
     """
     path = os.path.join(tempfile.gettempdir(), name)
     try:

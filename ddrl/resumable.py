@@ -90,8 +90,8 @@ def with_schedules_of(parts: Sequence[TrainConfig], now: TrainConfig) -> TrainCo
     length of a schedule is stretched in that proportion.
 
     Args:
-        parts: settings of earlier parts of the run, the last one first. A length that equals that of one of them is the
-            schedule of that part; any other is a new one, and stays.
+        parts: settings of earlier parts of the run, beginning with the last one. A length that equals that of one of
+            them is the schedule of that part; any other is a new one, and stays.
     """
     new, stretched = now.agent_steps_per_update, {}
     for group, name in (("optimizer", "learning_rate_agent_steps"), ("replay", "importance_agent_steps")):

@@ -28,7 +28,7 @@ def rom_name(game: str) -> str:
 def of_game(table: Mapping[str, Value], game: str) -> Value | None:
     """What a table by ROM names in snake case has for a game; None if it has nothing.
 
-    As where games are found, underscores say nothing: river_raid, RiverRaid and riverraid are one game.
+    Underscores do not count, as where a game is looked up: river_raid, RiverRaid, and riverraid are one game.
     """
     key = rom_name(game).replace("_", "")
     return next((value for name, value in table.items() if name.replace("_", "") == key), None)

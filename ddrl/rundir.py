@@ -51,10 +51,11 @@ def config_from_dict(data: Any, where: str = CONFIG, load: bool = True) -> Train
 
     Args:
         where: what the data was read from, for errors.
-        load: the plugins that the data names are imported first. Otherwise they must have been loaded, from any place.
+        load: whether to import the plugins that the data names; if not, this process must have loaded them before, from
+            whatever place.
 
     Raises:
-        UsageError: the data is no configuration, or a plugin cannot be loaded or must have been.
+        UsageError: the data is no configuration, or a plugin cannot be loaded or has not been.
     """
     named = plugins_of(data)
     if load:
@@ -150,7 +151,8 @@ def make_run_dir(path: Path) -> None:
     """
     _check_name(str(path))
     try:
-        path.mkdir(mode=0o775, parents=True, exist_ok=True)  # of a Python program, any umask may be that of its user
+        for directory in [*reversed([parent for parent in path.parents if not parent.exists()]), path]:
+            directory.mkdir(mode=0o775, exist_ok=True)  # whatever the umask of a user's Python program is
     except OSError as error:
         why = _why_no_directory(path) if isinstance(error, FileExistsError) else error.strerror
         raise UsageError(f"cannot make run directory {path}: {why}; choose another --run-dir") from error
@@ -270,7 +272,8 @@ def _why_no_run(path: Path) -> str:
 def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
     """Yields name and content of each config-N.json of a run that can be read. One with a plugin that this process has
     not loaded is left out, and the plugin is not imported."""
-    for file in sorted(path.glob("config-*.json")):
+    files = {int(match[1]): file for file in path.glob("config-*.json") if (match := _EARLIER.fullmatch(file.name))}
+    for _, file in sorted(files.items()):
         with contextlib.suppress(UsageError):
             yield file.name, read_config(file, load=False)[0]
 

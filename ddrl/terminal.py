@@ -1,4 +1,4 @@
-"""Makes texts safe to print on a terminal that others wrote: other programs, or the authors of files."""
+"""Makes texts of others, such as other programs or the authors of files, safe to print on a terminal."""
 
 from __future__ import annotations
 

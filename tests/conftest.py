@@ -27,6 +27,7 @@ def session_files() -> Iterator[None]:
     with SessionFiles() as files, pytest.MonkeyPatch.context() as patch:
         for name, value in files.variables.items():
             patch.setenv(name, value)
+        patch.delenv("SLURM_RESTART_COUNT", raising=False)  # of a requeued job, in which locks are waited for
         yield
 
 
@@ -47,11 +48,13 @@ def forgotten() -> Iterator[None]:
     for number, name in plugin_modules._registered() - registered:
         if not plugins.REGISTRIES[number].origin(name).module.startswith("ddrl."):
             plugins.REGISTRIES[number].remove(name)
-    plugin_modules._named.intersection_update(named)
     for plugin in plugin_modules._loaded.keys() - loaded.keys():
         module = plugin_modules._loaded.pop(plugin)
         if module not in modules:
             sys.modules.pop(module, None)
+    plugin_modules._loaded.update(loaded)  # a test may have emptied both
+    plugin_modules._named.clear()
+    plugin_modules._named.update(named)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -289,6 +289,23 @@ def test_a_directory_with_what_may_be_wanted_is_left_as_it_is(tmp_path, files):
     assert {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()} == files
 
 
+def test_directories_that_are_made_are_not_writable_by_everybody(tmp_path):
+    before = os.umask(0)
+    try:
+        rundir.make_run_dir(tmp_path / "runs" / "one")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "runs", tmp_path / "runs" / "one")] == [0o775] * 2
+
+
+def test_earlier_settings_come_in_their_order(tmp_path):
+    config = TrainConfig(algorithm=BA3CConfig())
+    for number in (0, 2, 10):
+        of_part = config.changed(run={"seed": number})
+        rundir.write_json(tmp_path / f"config-{number}.json", rundir.config_to_dict(of_part))
+    assert [part.run.seed for _, part in rundir.earlier_configs(tmp_path)] == [0, 2, 10]
+
+
 def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
     path, config = left_in(tmp_path / "run", {"config.json": SETTINGS})
     with run_lock.locked(path), pytest.raises(UsageError, match="is being trained by another process"):

@@ -290,6 +290,7 @@ def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddr
     own = {"SLURM_CONF": "/there", "SBATCH_ACCOUNT": "mine", "OMPI_MCA_btl": "tcp"}
     of_job = {"SLURM_MEM_PER_NODE": "8192", "SLURM_CPU_BIND": "cores", "PMIX_SYSTEM_TMPDIR": "x", "SRUN_DEBUG": "3"}
     of_job |= {"SLURM_JOB_ID": "7"} if inside else {}
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)  # of an allocation in which the tests run
     for name, value in {**own, **of_job, "SBATCH_QOS": ""}.items():
         monkeypatch.setenv(name, value)
     assert ddrl(*SMOKE, "--run-dir", "run")[0] == 0

@@ -33,7 +33,7 @@ def load(
 
     Args:
         path: of the run directory.
-        plugin: one of the run that has moved, named where it is now, or several (None: none).
+        plugin: a plugin of the run that has moved, by its new path, or several (None: none).
 
     Raises:
         UsageError: there is no run, or a plugin cannot be loaded.
@@ -130,7 +130,7 @@ class Run:
         """Plays games with a checkpoint as `ddrl evaluate` does; returns the record that it adds to the run: mean,
         maximum, minimum, deviation (of several games), scores, protocol, ...
 
-        If it cannot be added, as in a directory that this user may not write in, a warning says so.
+        If it cannot be added, as in a directory in which this user may not write, a warning says so.
 
         Args:
             games: to play.

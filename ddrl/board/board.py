@@ -58,8 +58,8 @@ class Board:
         """Rows of the table: of those runs that are new to the page or have changed.
 
         Args:
-            since: largest version that the page has, which all later changes exceed; 0: it has nothing yet; None: of a
-                page that gets everything at once.
+            since: largest version that the page has, which all later changes exceed; 0: it has nothing yet; None: it
+                gets everything at once.
             read_seconds: how long to go on with reading what was not read whole yet.
         """
         with self._lock:

@@ -54,7 +54,7 @@ class BoardRun:
     Attributes:
         id: number by which the page asks for it, so that the page never names a file.
         name: as it is shown.
-        version: the next of `versions` whenever something of it has changed; 0 before it was looked at.
+        version: number of its newest change, one of `versions`; 0 before the first look.
     """
 
     def __init__(self, number: int, path: Path, name: str, versions: Iterator[int] | None = None) -> None:
@@ -127,7 +127,7 @@ class BoardRun:
 
     def _wrote_lately(self) -> bool:
         every = self.settings.value("run", "log_every_seconds", 5.0)
-        age = abs(time.time() - self.changed)  # a clock that was set back leaves times that are yet to come
+        age = abs(time.time() - self.changed)  # after a clock was set back, files are from the future
         return age < max(LIVELY_SECONDS, 3 * every)
 
     # what the page is told --------------------------------------------------------------------------------------------

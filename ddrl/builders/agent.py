@@ -77,7 +77,7 @@ def make_environments(config: TrainConfig, worker: int = 0) -> list[VectorEnviro
 
 
 def _check_players(config: TrainConfig, environments: list[VectorEnvironment]) -> None:
-    """Raises UsageError if the environments give other rows than the settings say, by which arrays are made."""
+    """Raises UsageError if the environments do not have as many rows as the settings say, by which arrays are made."""
     if sum(each.num_envs for each in environments) == config.rows:
         return
     game, players = config.environment.game, environments[0].players

@@ -107,7 +107,7 @@ def follow(records: Sequence[JobRecord], lines: int | None) -> int:
     """Prints until the jobs are gone from the queue; returns the exit status.
 
     Raises:
-        UsageError: Slurm does not answer, at once or many times in a row.
+        UsageError: Slurm does not answer the first time, or many times in a row.
     """
     numbers = {record.number for record in records}
     outputs: dict[Path, Output] = {}

@@ -86,7 +86,7 @@ class PausingSimulator(Simulator):
             self.fresh = self.env.reset()
 
     def _restart(self) -> Start:
-        if self.fresh is None and self.final is None:  # resumed from the state of a simulator that resets in its turn
+        if self.fresh is None and self.final is None:  # resumed from the state of one that resets at once
             return super()._restart()
         if self.fresh is None:
             return self.final, {}

@@ -117,7 +117,7 @@ def evaluate_newest(
 
 
 def _added(file: Path, line: bytes) -> bool:
-    """Adds a line to the evaluations of a run; an empty one checks whether that can be. If not, a warning says why."""
+    """Whether a line was added to the evaluations of a run; if not, a warning says why. An empty line only tries it."""
     try:
         with programs.naming(file), io.BufferedWriter(append_regular(file)) as lines:
             lines.write(line)

@@ -132,7 +132,7 @@ def record_game(
 
 
 def _make(partial: Path, path: Path) -> None:
-    """Makes the file that is written first: whoever opens it by its name would follow a link of somebody else there.
+    """Makes the file that is written first. Writers open it by its name, and would follow somebody else's link there.
 
     Raises OSError with the path of the video.
     """

@@ -253,7 +253,7 @@ def _gathered(world: Any, content: dict[str, Any]) -> list[dict[str, Any]]:
     """What each rank tells all; if one of them has died, says so and ends the job."""
     try:
         return gather_json(world, content)
-    except (RuntimeError, ValueError) as error:  # of MPI, or as a collective operation after a death returns anything
+    except (RuntimeError, ValueError) as error:  # of MPI, or of JSON: after a death, anything may arrive
         from ddrl.roles.main import EXIT_FAILED, abort
 
         print("ddrl: a rank died while the job began", file=sys.stderr, flush=True)

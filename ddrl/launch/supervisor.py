@@ -43,8 +43,8 @@ EXPOSED = (
 class Supervisor:
     """One start of a run's ranks. After a stop request or their result they have `stop_seconds` to end.
 
-    Without `stop_seconds` these are STOP_SECONDS, and as many more as replays may take to be written; once there is a
-    result, they have been written.
+    Without `stop_seconds` they have STOP_SECONDS, and as many more as replays may take to be written. Once there is a
+    result, the replays have been written.
 
     Attributes:
         killed: whether a second Ctrl-C ended them.

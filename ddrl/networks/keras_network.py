@@ -169,8 +169,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def _channels_last(images: Any, scale: float, dtype: str) -> Any:
-    """[B, H, W, C] times scale in `dtype` of images [B, C, H, W]."""
-    # There is nothing to fuse for images that are of the dtype already, as those of an export: ONNX has no XLA.
+    """Images [B, C, H, W] as [B, H, W, C] in `dtype`, times `scale`."""
+    # For images that have the dtype already, such as those of an export, there is nothing to fuse, and ONNX has no XLA.
     return (_scaled if images.dtype == dtype else _scaled_by_xla())(images, scale, dtype)
 
 

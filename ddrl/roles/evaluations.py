@@ -45,8 +45,8 @@ class Evaluations:
     Attributes:
         idle: whether no evaluation is under way.
         seconds: time of the whole machine that evaluations have taken.
-        to_score: wall time of the run in seconds when it took the first parameters that reached the target score, by
-            name; empty until then, and for another target.
+        to_score: wall time of the run, in seconds, at which it took the first parameters that reached the target score,
+            under the name TO_SCORE; empty until then, and for another target.
         reached: whether no evaluation has to check the target: it was reached in this part of the run, or, if the run
             goes on at the target, in an earlier one.
 

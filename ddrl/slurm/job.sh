@@ -229,7 +229,7 @@ silent_nodes() {
 }
 
 # await_requeue RUN: a node is gone. Slurm puts the job back into the queue once it has seen that (SlurmdTimeout).
-# Returns where the job is asked to end before, or all nodes answer after all: Slurm itself was slow.
+# Returns if the job is asked to end before, or if all nodes answer after all: Slurm itself was slow.
 await_requeue() {
   local end=$((SECONDS + ${NODE_SECONDS:-600})) again=$((SECONDS + ${NODE_SECONDS:-600} / 10)) silent now
   silent=$(silent_nodes "$1") || true

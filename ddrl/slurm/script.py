@@ -19,7 +19,7 @@ from ddrl.slurm.site import HERE, VARIABLE, Site
 SCRIPT, REPORT_SCRIPT = "job.sbatch", "report.sbatch"
 """Names of the scripts, which are written into the directory of the run, study or search."""
 WARNING_SECONDS = 120
-"""Seconds before its end at which a job is warned, so that it saves a checkpoint; of a run without a replay."""
+"""Seconds before its end at which the job of a run without a replay is warned, so that it saves a checkpoint."""
 START_AND_END_MINUTES = 15
 NAMES = {
     "SBATCH_ACCOUNT": "account",

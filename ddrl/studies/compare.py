@@ -36,7 +36,7 @@ GROUP = "group"
 AXES = (STEPS, UPDATES, SECONDS)
 UPDATE_RATE = "updates_per_s"
 RULES = ("eval-actions", "eval-epsilon", "eval-agent-steps")
-"""Settings by which evaluation games differ between runs of one group."""
+"""Settings of evaluations that may differ between the runs of a group, and with which scores differ."""
 
 
 def read_runs(paths: Sequence[str]) -> list[Outcome]:
@@ -60,7 +60,7 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
 
 
 def changes_of(path: str | Path, config: TrainConfig) -> tuple[str, ...]:
-    """What earlier parts of a run had otherwise of what affects learning, such as 'learning-rate 0.002, now 0.0001'.
+    """Settings of learning that were different in earlier parts of a run: 'learning-rate 0.002, now 0.0001', ...
 
     Args:
         path: the run directory.
@@ -84,7 +84,7 @@ def group_names(configs: Sequence[TrainConfig], changes: Sequence[tuple[str, ...
 
     Args:
         configs: settings of the last part of each run.
-        changes: what earlier parts of each run had otherwise.
+        changes: of each run, as `changes_of` gives them.
     """
     keys = [(_learned(config), *changed) for config, changed in zip(configs, changes, strict=True)]
     distinct = list(dict.fromkeys(keys))

@@ -62,7 +62,7 @@ def load(directory: Path, study: str, option: str = "--dir", trusted: bool = Tru
     Args:
         study: name of the study that it must be of.
         option: the option that names the directory, for messages.
-        trusted: the plugins that the plan names are imported. Otherwise they must have been loaded.
+        trusted: whether to import the plugins that the plan names; if not, they must have been loaded before.
 
     Raises:
         UsageError: the plan is damaged, is that of another study or version of ddrl, names a point that would lie

@@ -134,9 +134,9 @@ def _had(descriptor: int, path: Path, is_new: bool, seconds: float) -> bool:
 def _journal_lock(plan: Plan) -> Any:
     """The lock under which Optuna appends to the journal.
 
-    Optuna's own locks are files, which a killed process leaves behind: its default one, a link to a relative path, is
+    Optuna's own locks are files, which a killed process leaves behind. Its default one, a link to a relative path, is
     then waited for without end. The kernel releases this one when its process ends. On a file system without such
-    locks, it is Optuna's lock that is taken from its holder after 30 s.
+    locks, a lock of Optuna takes its place, which others may take from its holder after 30 s.
     """
     from optuna.storages.journal import JournalFileOpenLock
 

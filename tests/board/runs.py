@@ -47,7 +47,7 @@ def end(path: Path, status: str = "finished", message: str = "the budget is used
 
 
 def make_bare_runs(root: Path, count: int) -> None:
-    """Many runs that have nothing but the name of their algorithm, which takes no time."""
+    """Makes so many runs that hold only the name of their algorithm, which takes little time."""
     for number in range(count):
         (root / f"bare-{number}").mkdir()
         (root / f"bare-{number}" / rundir.CONFIG).write_text('{"algorithm_name": "ba3c"}')

@@ -13,7 +13,7 @@ import types
 
 import pytest
 
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.bench import peer_learner
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
@@ -367,7 +367,7 @@ def test_a_rivals_result_is_written_while_no_other_process_can_run_the_point(tmp
     path, write = tmp_path / "run", rundir.write_json
 
     def write_locked(file, content):
-        with pytest.raises(UsageError, match="being trained by another process"), rundir.locked(path):
+        with pytest.raises(UsageError, match="being trained by another process"), run_lock.locked(path):
             pass
         write(file, content)
 

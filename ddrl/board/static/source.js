@@ -34,7 +34,7 @@ class ServedSource {
     return `video/${id}/${index}?${new URLSearchParams({ token: this.token })}`;
   }
 
-  /** The answers to as many requests as so many runs need. */
+  /** The answers to the requests that so many runs need. */
   async #askInParts(path, ids, names) {
     const answers = [];
     for (let i = 0; i < ids.length; i += MOST_RUNS) answers.push(await this.#ask(path, { ids: ids.slice(i, i + MOST_RUNS).join() }, names));
