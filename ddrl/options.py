@@ -127,7 +127,7 @@ def without_file(argv: Sequence[str], arguments: TrainArguments) -> list[str]:
     given = command_line.given(words, options)
     words += file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
     words += [word for plugin in file.texts("plugin") for word in ("--plugin", plugin)]
-    if "preset" in file.entries and "preset" not in given:
+    if "preset" in file.entries and "preset" not in given and not arguments.resume:  # a resumed run keeps its settings
         words += ["--preset", arguments.preset]
     return [arguments.algorithm, *words] if "algorithm" in file.entries and _algorithm(words) is None else words
 
@@ -226,17 +226,17 @@ def _gone_on(start: TrainArguments, arguments: TrainArguments) -> TrainArguments
     """
     if not arguments.resume:
         return arguments
-    parts, began = [start.config], start.config.run.init_from
-    if arguments.resume_or_start:  # a job that is requeued repeats the length of a schedule with which the run began
-        parts += [config for _, config in rundir.earlier_configs(Path(arguments.resume))]
-    config = with_schedules_of(parts, arguments.config)
+    config, began = arguments.config, start.config.run.init_from
     if config.run.init_from not in ("", began) and not arguments.resume_or_start:
         raise UsageError(
             f"--init-from {config.run.init_from}: a resumed run goes on with its own parameters; leave it out, or "
             "start a new run"
         )
     if list_checkpoints(arguments.resume):  # else the run begins again, with what is asked for now
-        config = config.changed(run={"init_from": began})
+        parts = [start.config]
+        if arguments.resume_or_start:  # a job that is requeued repeats the length with which a schedule began
+            parts += [config for _, config in rundir.earlier_configs(Path(arguments.resume))]
+        config = with_schedules_of(parts, config).changed(run={"init_from": began})
     return dataclasses.replace(arguments, config=config)
 
 

@@ -16,6 +16,7 @@ from cluster.job import Job
 from ddrl import algorithms, cli, options, rundir
 from ddrl.algorithms import ba3c
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.checkpoint import checkpoint_path
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import anneal
@@ -290,10 +291,24 @@ def test_a_reader_that_leaves_early_gets_no_traceback():
     assert "Traceback" not in errors
 
 
+def with_checkpoint(run: str) -> None:
+    """The run has trained; only the name of its checkpoint counts here."""
+    path = checkpoint_path(run, 3)
+    path.parent.mkdir()
+    path.touch()
+
+
+def steps_of_schedule(run: str, more: str) -> int:
+    """The length of the schedule of the learning rate at a resume."""
+    return parse(f"--resume {run} {more}").config.optimizer.learning_rate_agent_steps
+
+
 def test_a_resume_with_other_workers_does_not_move_a_schedule_over_agent_steps(tmp_path):
     """Half of table 5's schedule is left at the same update, whatever an update stands for from now on."""
     run, half = str(tmp_path / "run"), 58_594
     rundir.create_run_dir(parse(f"ppo --run-dir {run}").config)
+    assert steps_of_schedule(run, "--epochs 10") == 10_000_000, "nothing was trained yet"
+    with_checkpoint(run)
     before = parse(f"--resume {run}").config
     left = lambda config: anneal(config.optimizer, half, config.agent_steps_per_update)
     assert before.optimizer.learning_rate_agent_steps == 10_000_000 and left(before) == pytest.approx(0.5, abs=1e-4)
@@ -320,6 +335,7 @@ def test_a_job_that_is_requeued_twice_repeats_the_length_of_a_schedule_that_goes
     command = f"ppo --run-dir {run} --resume-or-start --learning-rate-agent-steps 6e6 --exchange allreduce --workers "
     first = parse(command + "1").config
     rundir.create_run_dir(first)
+    with_checkpoint(run)
     for workers in (2, 2, 4):
         config = parse(command + str(workers)).config
         assert config.optimizer.learning_rate_agent_steps == workers * 6_000_000
@@ -332,6 +348,7 @@ def test_a_job_that_is_requeued_twice_repeats_the_length_of_a_schedule_that_goes
 def test_a_resume_with_another_batch_does_not_move_the_exponent_of_importance(tmp_path):
     run = str(tmp_path / "run")
     rundir.create_run_dir(parse(f"rainbow --run-dir {run}").config)
+    with_checkpoint(run)
     before, now = parse(f"--resume {run}").config, parse(f"--resume {run} --batch-size 64 --steps-per-update 8").config
     assert now.agent_steps_per_update != before.agent_steps_per_update
     beta = [config.replay.importance(5_000_000, config.agent_steps_per_update) for config in (before, now)]

@@ -182,9 +182,11 @@ def test_a_plugin_that_is_named_replaces_the_recorded_one_of_that_name(two_runs)
 def test_a_plugin_that_is_named_for_one_run_does_not_count_for_the_next_in_python(two_runs):
     first, second = two_runs("", "# edited\n")
     place = second / "mine.py"
-    assert ddrl.load(first / "run", plugin=place).config.run.plugins == (str(first / "mine.py"),)
+    run = ddrl.load(first / "run", plugin=place)
+    assert run.config.run.plugins == (str(first / "mine.py"),)
     with pytest.raises(UsageError, match="it has other contents"):
         ddrl.load(first / "run")
+    assert run.config.run.plugins == (str(first / "mine.py"),), "it still counts for the run that was loaded with it"
 
 
 def test_a_relative_file_is_recorded_by_its_absolute_path(tmp_path, monkeypatch):

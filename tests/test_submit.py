@@ -271,6 +271,15 @@ def test_a_job_has_the_settings_of_the_file_as_it_was(here, ddrl):
     assert shlex.split(named)[3] == "ppo" and shlex.split(named)[1] == f"{here}/dqn"
 
 
+def test_a_file_with_a_preset_is_left_out_of_it_where_a_run_is_resumed(here):
+    run = a_run(here / "run")
+    (here / "more.yaml").write_text("preset: laptop\nadam_epsilon: 1e-7\n")
+    words = ["--config", "more.yaml", "--resume", str(run)]
+    found = options.without_file(words, options.parse(words, Machine(8, 16 * 10**9)))
+    assert "--preset" not in found
+    assert options.parse(found, Machine(8, 16 * 10**9)).config.optimizer.adam_epsilon == 1e-7
+
+
 NOTES = """\
 #!/bin/sh
 env >"$HOME/environment"
@@ -484,7 +493,7 @@ echo '{"status": "failed"}' >"$HOME/run/result.json"
 while kill -0 $PPID; do sleep 0.1; done
 """
     done = trained(here, hangs, "REQUEUE=yes RESTARTS=3 LAUNCHER_SECONDS=0")
-    assert done.returncode == 137, done.stderr
+    assert done.returncode in (137, 143), done.stderr
     assert done.stdout == "the run has ended, and srun has not in 0 s: it is killed\n"
 
 

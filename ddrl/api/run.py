@@ -38,8 +38,7 @@ def load(
     Raises:
         UsageError: there is no run, or a plugin cannot be loaded.
     """
-    plugin_modules.load_named(plugin, anew=True)
-    return Run(path)
+    return Run(path, plugin_modules.load_named(plugin, anew=True))
 
 
 class Run:
@@ -47,6 +46,7 @@ class Run:
 
     Args:
         path: of the run directory.
+        plugins: as `load` has loaded them, in place of those that the run recorded.
 
     Attributes:
         path: absolute.
@@ -55,9 +55,9 @@ class Run:
         UsageError: it is no run.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], plugins: Sequence[str] = ()) -> None:
+        self.path, self._plugins = Path(path).absolute(), tuple(plugins)
         rundir.load_config(Path(path))
-        self.path = Path(path).absolute()
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -70,6 +70,7 @@ class Run:
     @property
     def config(self) -> TrainConfig:
         """All settings."""
+        plugin_modules.load_named(self._plugins)  # which other runs may have been loaded without since then
         return rundir.load_config(self.path)
 
     @property

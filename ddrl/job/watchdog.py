@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ddrl.files import new_file
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Role, Wait
 from ddrl.rundir import RESULT, STALLED, write_json
@@ -240,7 +241,7 @@ class Watchdog:
         go()
 
     def _write_stacks(self, report: Report) -> None:
-        with contextlib.suppress(OSError), self._stacks(self.rank).open("w") as file:
+        with contextlib.suppress(OSError), open(new_file(self._stacks(self.rank)), "w") as file:
             file.write(json.dumps(report._asdict()) + "\n")
             file.flush()
             faulthandler.dump_traceback(file=file, all_threads=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.files import write_whole
 from ddrl.reporting.atari_scores import Reference, reference_of
 from ddrl.reporting.metrics import read_metrics, while_training, whole, without_undone
 from ddrl.rundir import load_config
@@ -58,7 +60,9 @@ def plot_learning_curve(run_dir: str | Path) -> Path:
     """
     figure, path = figure_of_run(run_dir), Path(run_dir) / LEARNING_CURVE
     try:
-        figure.savefig(path, dpi=200)
+        data = io.BytesIO()
+        figure.savefig(data, dpi=200)
+        write_whole(path, data.getvalue())
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"cannot write {path}: {reason}; free space or fix permissions") from error

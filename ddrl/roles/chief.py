@@ -44,7 +44,7 @@ class ChiefRole:
 
     Args:
         start: the state to start from: version 0 with fresh parameters, or a loaded checkpoint.
-        resumed: whether `start` was loaded.
+        resumed: whether the run had begun before; `start` is its newest checkpoint, if there was one.
         notes: (name, text) of events about `start`, which are appended to the metrics.
     """
 

@@ -61,7 +61,7 @@ def run(
     Args:
         config: settings of the run.
         run_dir: the run directory.
-        resume: whether to start from the newest checkpoint.
+        resume: whether to start from the newest checkpoint, if there is one.
         at_end: called at the end of a job without failure, when the other ranks need nothing more from this one.
         evaluates_only: see `JobContext`.
 

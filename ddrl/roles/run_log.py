@@ -28,7 +28,7 @@ class RunLog:
     Args:
         context: the job's context.
         start: the checkpoint from which this part of the run started.
-        resumed: whether `start` was loaded.
+        resumed: whether the run had begun before; `start` is its newest checkpoint, if there was one.
         collector: joins the reports of the ranks.
         time_left: is told here of the first update and of games that are over; the chief tells it the rest.
 

@@ -294,5 +294,9 @@ release() {
   until [[ -e $1/result.json && $(result_of "$1") != "$2" ]]; do sleep 5; done
   sleep "${LAUNCHER_SECONDS:-600}"
   echo "the run has ended, and $LAUNCHER has not in ${LAUNCHER_SECONDS:-600} s: it is killed"
+  if ! well "$1"; then # its ranks, too, which srun kills only if it can: a new start needs their processors
+    kill -TERM "$3"
+    sleep 10
+  fi
   kill -KILL "$3"
 }

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddrl import rundir, sealed
+from ddrl import plugin_modules, rundir, sealed
 from ddrl.errors import UsageError
 from ddrl.files import read_regular
 from ddrl.reporting.metrics import first_online, is_resumed
@@ -83,6 +83,10 @@ def unpack(path: Path, directory: Path) -> None:
         file = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) and error.filename else ""
         text = f"--from-data {path}: it holds no packed study that can be read ({file or error})"
         raise UsageError(f"{text}; name a directory that --pack wrote") from error
+    named = [name for end in ends.values() for name in rundir.plugins_of(end["files"].get(rundir.CONFIG))]
+    if strange := plugin_modules.not_loaded(named):
+        remedy = f"check it, then give --plugin {strange[0]}"
+        raise UsageError(f"--from-data {path}: a run in it has the plugin {strange[0]}, which was not given: {remedy}")
     try:
         directory.mkdir(parents=True)
         (directory / PLAN).write_bytes(planned)

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ddrl import programs, rundir
+from ddrl import plugin_modules, programs, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting import machine
@@ -34,6 +34,7 @@ def main() -> int:
     path = Path(asked["path"])
     try:
         here = machine.describe()  # before the run: its processes load the source as it is now
+        plugin_modules.load_named(rundir.plugins_of(asked["config"]))  # for those recorded before
         train_point(Point(path.name, rundir.config_from_dict(asked["config"]), {}), path)
         if state_of(path).status == "finished":
             rundir.write_json(path / MACHINE, here)

@@ -266,6 +266,20 @@ def test_packed_data_import_only_plugins_that_are_given(measured, tmp_path, monk
     assert not (tmp_path / "imported").exists()
 
 
+def test_runs_in_packed_data_name_no_plugins_that_are_not_given(measured, tmp_path):
+    packed = tmp_path / "packed"
+    data.pack(measured[1], packed)
+    with gzip.open(packed / data.ENDS, "rt") as file:
+        ends = json.load(file)
+    settings = {"format": rundir.FORMAT, "run": {"plugins": ["/theirs/mine.py"]}}
+    next(iter(ends.values()))["files"][rundir.CONFIG] = settings
+    with gzip.open(packed / data.ENDS, "wt") as file:
+        json.dump(ends, file)
+    with pytest.raises(UsageError, match=r"a run in it has the plugin /theirs/mine\.py, which was not given"):
+        data.unpack(packed, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [
