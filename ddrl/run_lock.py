@@ -40,18 +40,21 @@ def locked(path: Path, refusal: str = "") -> Iterator[int]:
     except OSError as error:
         raise UsageError(f"cannot write in directory {path}: {error.strerror}") from error
     try:
-        if not (_lock(descriptor, BUSY_SECONDS, 0.05) or _lock_of_a_lost_node(descriptor, path)):
+        if flock(descriptor, BUSY_SECONDS, 0.05) is False and not _lock_of_a_lost_node(descriptor, path):
             raise UsageError(refusal or f"{path} is being trained by another process: stop that one first")
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, seconds: float, pause: float) -> bool:
+def flock(descriptor: int, seconds: float, pause: float) -> bool | None:
     """Locks an open file, and tries again for so many seconds while another process holds the lock.
 
+    Args:
+        pause: seconds between two attempts.
+
     Returns:
-        Whether no other process holds it any more; also true on a file system without locks.
+        Whether the lock was taken; None on a file system without locks.
     """
     end = time.monotonic() + seconds
     while True:
@@ -62,7 +65,7 @@ def _lock(descriptor: int, seconds: float, pause: float) -> bool:
             if time.monotonic() >= end:
                 return False
         except OSError:
-            return True  # a file system without locks
+            return None
         time.sleep(pause)
 
 
@@ -77,4 +80,4 @@ def _lock_of_a_lost_node(descriptor: int, path: Path) -> bool:
         return False
     wait = f"this requeued job waits up to {REQUEUED_SECONDS / 60:g} minutes, in case a lost node holds its lock"
     print(f"ddrl: {path} is in use by another process; {wait}", file=sys.stderr, flush=True)
-    return _lock(descriptor, REQUEUED_SECONDS, 1.0)
+    return flock(descriptor, REQUEUED_SECONDS, 1.0) is not False

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddrl.errors import UsageError, read_as
+from ddrl.run_lock import flock
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import Dimension
 
@@ -113,22 +112,13 @@ def locked(plan: Plan, name: str, wait: bool = False) -> Iterator[bool]:
 
 def _had(descriptor: int, path: Path, is_new: bool, seconds: float) -> bool:
     """Takes the lock of a file within so many seconds (0: at once); returns whether it could be taken."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if not seconds:
-                return False
-        except OSError:
-            return is_new
-        if time.monotonic() > end:
-            raise UsageError(
-                f"{path}: another process has held this lock for {seconds:g} s, and needs it for a moment only; end "
-                "that process, and give this command again"
-            )
-        time.sleep(POLL_SECONDS)
+    taken = flock(descriptor, seconds, POLL_SECONDS)
+    if taken is False and seconds:
+        raise UsageError(
+            f"{path}: another process has held this lock for {seconds:g} s, and needs it for a moment only; end "
+            "that process, and give this command again"
+        )
+    return is_new if taken is None else taken
 
 
 def _journal_lock(plan: Plan) -> Any:

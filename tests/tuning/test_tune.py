@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ddrl import cli, options, rundir
+from ddrl import cli, options, run_lock, rundir
 from ddrl.commands import tune as command
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
@@ -219,7 +219,7 @@ def test_the_journal_is_written_where_the_file_system_has_no_locks(fake, tmp_pat
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(journal.fcntl, "flock", no_locks)
+    monkeypatch.setattr(run_lock.fcntl, "flock", no_locks)
     size = (tmp_path / JOURNAL).stat().st_size
     assert states(tmp_path) == ["COMPLETE"]
     assert (tmp_path / JOURNAL).stat().st_size > size
