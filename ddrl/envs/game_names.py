@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddrl import checks
 from ddrl.errors import UsageError
-from ddrl.rom_names import SPELLING, rom_name
+from ddrl.rom_names import SPELLING, of_game
 
 # ROMs without a single-player mode: ALE registers no environment for them.
 _TWO_PLAYERS_ONLY = {"combat", "joust", "maze_craze", "warlords"}
@@ -56,8 +56,7 @@ def atari_rom(game: str) -> str | None:
 
     A name under which a plugin has registered an environment means that environment, and no ROM.
     """
-    by_key = {rom.replace("_", ""): rom for rom in atari_games()}
-    return by_key.get(rom_name(game).replace("_", ""))
+    return of_game({rom: rom for rom in atari_games()}, game)
 
 
 def unknown_game(game: str) -> UsageError:

@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl.rom_names import rom_name
+from ddrl.rom_names import of_game
 
 TABLE = Path(__file__).with_suffix(".csv")
 
@@ -31,7 +31,7 @@ def reference_of(game: str) -> Reference | None:
 
     None if none are published, as for an environment that a plugin registers.
     """
-    return _table().get(rom_name(game).replace("_", ""))
+    return of_game(_table(), game)
 
 
 @functools.cache
