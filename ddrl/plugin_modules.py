@@ -56,6 +56,18 @@ def digest() -> str:
     return whole.hexdigest()
 
 
+def contents(plugins: Iterable[str]) -> dict[str, str]:
+    """Plugin -> SHA-256 of the file that this process imported for it; empty if there was none.
+
+    Other files that a plugin imports do not count.
+
+    Args:
+        plugins: plugins that are loaded, as `recorded` gives them.
+    """
+    by_module = {module: _contents[plugin] for plugin, module in _loaded.items()}
+    return {plugin: by_module.get(_loaded.get(plugin, module_of(plugin)), "") for plugin in plugins}
+
+
 def load(plugins: Iterable[str]) -> None:
     """Imports plugins that this process has not imported yet.
 

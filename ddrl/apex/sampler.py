@@ -23,8 +23,9 @@ from ddrl.job.role import RoleLost, Topic, Wait, json_blob
 from ddrl.npz import decode_arrays, encode_arrays
 
 SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and not waited for
-SAVE_SECONDS = 240.0  # after which a shard that writes its part of a checkpoint and says nothing is given up
-LAST_SAVE_SECONDS = 30.0  # for writing it when the job ends: whoever ends it may allow little more
+SAVE_SECONDS = 240.0
+"""Seconds after which a shard that writes its part of a checkpoint and says nothing is given up; less than
+REPLAY_SECONDS, so that the others' parts are saved."""
 WORD_SECONDS = 2.0  # after which shards are told something, so that they know that the learner is alive
 
 
@@ -270,11 +271,11 @@ class Sampler:
     def _is_late(self, saving: _Saving, shard: _Shard, now: float) -> bool:
         """Whether a shard takes too long to save.
 
-        At the end of a job there is little time; before, a shard may write for as long as it says that it does.
+        At the end of a job its words count for nothing, since the job waits for no longer than REPLAY_SECONDS; before,
+        a shard may write for as long as it says that it does.
         """
-        if self._halted:
-            return shard.told or now - saving.began >= LAST_SAVE_SECONDS
-        return shard.told or now - max(saving.began, shard.heard) >= SAVE_SECONDS
+        since = saving.began if self._halted else max(saving.began, shard.heard)
+        return shard.told or now - since >= SAVE_SECONDS
 
     def _told_of_save(self, left_out: set[int], step: int) -> None:
         for index in sorted(left_out):

@@ -24,8 +24,13 @@ GIT_SECONDS = 10.0  # for an answer on a busy machine: without it, points of one
 
 
 def describe() -> dict[str, Any]:
-    """Processor, usable cores, whether it computes bfloat16, free memory in GB, system, versions of Python, MPI, and
-    packages, and the commit of ddrl's source; JSON types."""
+    """What `of_process` says, and the version of MPI."""
+    return of_process() | {"mpi": mpi_name()}
+
+
+def of_process() -> dict[str, Any]:
+    """Processor, usable cores, whether it computes bfloat16, free memory in GB, system, versions of Python and
+    packages, and the commit of ddrl's source; JSON types. It starts no mpirun, as a rank must not."""
     machine = this_machine()
     return {
         "processor": processor_name(),
@@ -34,7 +39,6 @@ def describe() -> dict[str, Any]:
         "free_memory_gb": round(machine.memory_bytes / 1e9, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "mpi": mpi_name(),
         "packages": package_versions(PACKAGES),
         "commit": source_commit(),
     }

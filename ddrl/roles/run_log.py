@@ -5,21 +5,35 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ddrl import plugin_modules
 from ddrl.checkpoint import Checkpoint
 from ddrl.exchange.interface import Closed
 from ddrl.init_from import SOURCE
 from ddrl.job.layout import JobContext
 from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
 from ddrl.reporting.collector import Collector
-from ddrl.reporting.machine import source_commit
-from ddrl.reporting.metrics import MetricsWriter, lines_of
+from ddrl.reporting.machine import of_process
+from ddrl.reporting.metrics import MetricsWriter, lines_of, read_metrics
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
 from ddrl.roles.time_left import TimeLeft, plan
+
+
+def changed_plugins(run_dir: Path, plugins: Mapping[str, str]) -> list[str]:
+    """The plugins whose files have other contents than at the last start of the run that reached an update.
+
+    Args:
+        plugins: plugin -> SHA-256 of its file now.
+    """
+    starts = [record for record in read_metrics(run_dir) if record.get("name") == "started"] if plugins else []
+    recorded = starts[-1].get("plugins", {}) if starts else {}
+    before = {plugin_modules.module_of(plugin): content for plugin, content in recorded.items()}
+    return [name for name, content in plugins.items() if before.get(plugin_modules.module_of(name), content) != content]
 
 
 class RunLog:
@@ -47,7 +61,9 @@ class RunLog:
     ):
         self.config, self.collector, self.time_left = context.config, collector, time_left
         self.metrics = RankMetrics("chief", 0)
-        self._commit = source_commit()
+        self._machine = of_process()
+        self._plugins = plugin_modules.contents(self.config.run.plugins)
+        self._changed = changed_plugins(context.run_dir, self._plugins) if resumed else []
         self._callbacks = start_callbacks(RunContext(self.config, context.run_dir, resumed, lines_of(context.run_dir)))
         self._writer = MetricsWriter(context.run_dir, self._callbacks.put)
         self.write = self._writer.write
@@ -72,8 +88,8 @@ class RunLog:
     def first_update(self, version: int) -> None:
         """Appends events about the start and about what is to come, at the first update.
 
-        They say how long the start took, which commit of the program runs, and from which checkpoint a new run took its
-        parameters, if it did.
+        They say how long the start took, on which machine and with which versions of programs and plugins the chief
+        runs, and from which checkpoint a new run took its parameters, if it did.
 
         Args:
             version: the chief's version at that time.
@@ -86,7 +102,12 @@ class RunLog:
             at = f"update {source['update']:,} ({source['agent_steps']:,} agent steps)"
             text += f"; it began with the parameters of {at} in {source['file']}"
         more = {SOURCE: source} if source else {}
-        self.event("started", text, seconds=phases, commit=self._commit, **more)
+        if self._plugins:
+            more["plugins"] = self._plugins
+        self.event("started", text, seconds=phases, machine=self._machine, **more)
+        if self._changed:
+            names = ", ".join(self._changed)
+            self.event("plugin_changed", f"{names} has other contents than at the start before: the run goes on with it")
         self.time_left.first_update(time.monotonic() - self.began, self.collector.agent_steps)
         self.event("phase", plan(self.config), **self.phase(version))
 

@@ -7,7 +7,8 @@ umask o-w # nothing that everybody may write
 # What has asked the job to end: USR1 (Slurm's warning, see --signal) or TERM. The warning may come at any time, and
 # without a trap it would kill this script.
 ASKED=
-trap 'ASKED=USR1' USR1
+warned() { ASKED=USR1 WARNED_AFTER=${WARNED_AFTER:-$SECONDS}; }
+trap warned USR1
 
 fail() { echo "ddrl: $*" >&2; exit 2; }
 
@@ -138,10 +139,21 @@ train() {
     echo "ddrl ended with status $status: it starts again, from the last checkpoint if there is one"
   done
   if [[ $ASKED == USR1 && ${REQUEUE:-no} == yes ]] && ! ended "$run" "$before"; then
-    scontrol requeue "$THIS_JOB"
+    go_back
     sleep 60 # Slurm ends it
   fi
   return "$status"
+}
+
+# go_back: puts the job, which was warned, back into the queue, unless it has so little time that it would be warned as
+# soon as it begins, again and again.
+go_back() {
+  local time=$((${SLURM_JOB_END_TIME:-0} - $(date +%s) + SECONDS))
+  if [[ ${SLURM_JOB_END_TIME:-} ]] && ((WARNED_AFTER < 60 && time < 540)); then
+    fail "Slurm warned the job of its end in its first minute, so it does not go back into the queue: give sbatch a" \
+      "--time that is longer than the warning before the end (--signal) and the start"
+  fi
+  scontrol requeue "$THIS_JOB"
 }
 
 # launch RANKS: sets LAUNCH to the command that starts so many ranks, and what srun takes from its environment.
@@ -181,7 +193,7 @@ task() {
   local run status=0
   "$@" &
   run=$!
-  trap 'ASKED=USR1; kill -TERM "$run" 2>/dev/null || true' USR1
+  trap 'warned; kill -TERM "$run" 2>/dev/null || true' USR1
   trap 'kill -TERM "$run" 2>/dev/null || true' TERM
   [[ ! $ASKED ]] || kill -TERM "$run" 2>/dev/null || true # warned before there was a command
   wait "$run" || status=$?
@@ -189,7 +201,7 @@ task() {
     status=0
     wait "$run" || status=$?
   done
-  [[ ! $ASKED ]] || scontrol requeue "$THIS_JOB"
+  [[ ! $ASKED ]] || go_back
   return "$status"
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from ddrl.apex import replay_shard as shard_module
 from ddrl.apex import sampler as sampler_module
+from ddrl.checkpoint import REPLAY_SECONDS
 from ddrl.exchange.messages import CHANNEL, Kind
 from ddrl.replay import storage
 from tests.apex.apex_world import LEARNER, World
@@ -109,7 +110,7 @@ def test_a_shard_that_writes_for_long_says_so_and_is_waited_for(tmp_path, monkey
 
 @pytest.mark.parametrize("halted", [False, True])
 def test_a_shard_that_falls_silent_while_it_saves_is_waited_for_so_long(tmp_path, monkeypatch, halted):
-    """It may have gigabytes to write; at the end of a job there is less time for that."""
+    """It may have gigabytes to write, also at the end of a job."""
     clock, world = Clock(monkeypatch), World(tmp_path)
     second = world.layout.replay_shards[1]
     world.steps(1_500)
@@ -119,7 +120,8 @@ def test_a_shard_that_falls_silent_while_it_saves_is_waited_for_so_long(tmp_path
     if halted:
         world.sampler.halt()
     world.sampler._shards[1].saving = True  # it has said that it begins
-    patience = sampler_module.LAST_SAVE_SECONDS if halted else sampler_module.SAVE_SECONDS
+    patience = sampler_module.SAVE_SECONDS
+    assert patience < REPLAY_SECONDS, "for which the job waits"
     clock.run(world, patience - 2, silent={second})
     assert saved == [] and world.events() == []
     clock.run(world, 3, silent={second})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddrl import rundir
-from tests.parallel.support import finish, forked_light_train, lines, needs_mpirun, newest, result
+from tests.parallel.support import events, finish, forked_light_train, lines, needs_mpirun, newest, result
 
 pytestmark = [pytest.mark.timeout(240), needs_mpirun]
 
@@ -19,13 +21,18 @@ TWO = ("--workers", "2", "--exchange", "circle", "--network", "of-user", "--hidd
 
 
 def test_an_algorithm_a_network_and_an_exchange_of_a_user_train_and_go_on(tmp_path):
-    run = tmp_path / "run"
+    run, plugin = tmp_path / "run", Path(shutil.copy(FILE, tmp_path))
     budget = ("--minutes", "0", "--eval-every-updates", "10")
-    finish(run, "reinforce", "--plugin", str(FILE), "--preset", "smoke", *TWO, *budget, "--max-updates", "20")
+    finish(run, "reinforce", "--plugin", str(plugin), "--preset", "smoke", *TWO, *budget, "--max-updates", "20")
     assert any("baseline_loss" in line for line in lines(run)) and result(run)["status"] == "finished"
+    plugin.write_text(plugin.read_text() + "# mended\n")
     finish(run, "--resume", str(run), "--max-updates", "30", "--baseline-cost", "0.25")
     assert newest(run).version == 30 and rundir.load_config(run).algorithm.baseline_cost == 0.25
     assert [name for name, _ in newest(run).layout][:2] == ["dense/kernel", "dense/bias"]
+    contents = [event["plugins"][str(plugin)] for event in events(run, "started")]
+    assert contents[1] == hashlib.sha256(plugin.read_bytes()).hexdigest() != contents[0]
+    (changed,) = events(run, "plugin_changed")
+    assert changed["text"].startswith(f"{plugin} has other contents than at the start before")
 
 
 def test_every_process_of_a_run_imports_its_plugins(tmp_path):

@@ -14,9 +14,10 @@ from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, PeerLost
 from ddrl.job.role import RoleLost, Topic
 from ddrl.npz import decode_arrays
+from ddrl.reporting import machine
 from ddrl.reporting.callbacks import Callback
 from ddrl.reporting.metrics import read_metrics
-from ddrl.roles import chief, run_log
+from ddrl.roles import chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.exchanges import setup_of
 from ddrl.rundir import RESULT, STOP, read_json
@@ -279,13 +280,16 @@ def test_a_callback_that_returns_false_stops_the_run_as_the_stop_file_does(versi
     assert job.sent.take(Topic.EVALUATE) == [] and job.files() == [f"update-{version + 2:09d}.npz"]
 
 
-def test_the_first_update_of_each_part_tells_of_the_commit_of_the_program(play, monkeypatch):
+def test_the_first_update_of_each_part_tells_of_the_machine_and_the_commit_of_the_program(play, monkeypatch):
     commits = ["0123456789ab", "ba9876543210+changes", None]
     for commit in commits:
-        monkeypatch.setattr(run_log, "source_commit", lambda: commit)
+        monkeypatch.setattr(machine, "source_commit", lambda root=None: commit)
         job = play()
         job.have()
-    assert [event.get("commit") for event in job.events("started")] == commits
+    machines = [event["machine"] for event in job.events("started")]
+    assert [each.get("commit") for each in machines] == commits
+    assert all(each["packages"]["numpy"] == np.__version__ and each["cores"] > 0 for each in machines)
+    assert job.events("plugin_changed") == []
 
 
 def test_the_first_update_tells_whose_parameters_the_run_began_with(play):

@@ -132,6 +132,15 @@ def test_a_job_that_is_warned_while_it_checks_its_nodes_goes_back_and_trains_to_
     assert job.show("Restarts") == "1" and result(job.run)["status"] == "finished"
 
 
+def test_a_job_that_is_warned_as_it_begins_for_lack_of_time_does_not_go_back(submit):
+    warning = 'scancel --signal=USR1 --batch "$SLURM_JOB_ID"\ncheck_nodes\n'
+    settings = SETTINGS.format(updates=20)
+    job = submit("train.sbatch", settings, *THREE_NODES, "--time=5", edits={"check_nodes\n": warning}, light=True)
+    assert job.wait() == ("FAILED", "2:0"), job.output
+    assert "ddrl: Slurm warned the job of its end in its first minute, so it does not go back" in job.output
+    assert job.show("Restarts") == "0"
+
+
 STAYS = 'LAUNCHER_SECONDS=2; mpirun() { command mpirun "$@"; sleep 1000; }'
 
 
