@@ -18,6 +18,8 @@ from ddrl.errors import UsageError
 
 ALGORITHM = "algorithm"
 OWN = ("run-dir",)  # settings in which runs always differ
+RULES = ("eval-actions", "eval-epsilon", "eval-agent-steps")
+"""Settings of evaluations that change the scores of one and the same policy."""
 
 
 class Difference(NamedTuple):

@@ -14,11 +14,11 @@ from ddrl.board.texts import shown
 from ddrl.checks import flag, is_finite
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.named_settings import OWN, by_group
+from ddrl.named_settings import OWN, RULES, by_group
 from ddrl.studies.provenance import value_text
 
 NOT_LEARNED_WITH = ("run", "evaluation")
-"""Groups that say nothing of what a run learns: seed and budget, and how it is looked at."""
+"""Groups that say nothing of what a run learns: seed and budget, and when and how it is evaluated."""
 
 
 class Settings:
@@ -45,10 +45,12 @@ class Settings:
 
     @functools.cached_property
     def group(self) -> str:
-        """Equal for runs that differ in their seed, in how long they go on and in how they are evaluated alone."""
-        learned = {name: values for name, values in self.by_group().items() if name not in NOT_LEARNED_WITH}
+        """Equal for runs that differ alone in their seed, in how long they go on, and in when they are evaluated."""
+        groups = self.by_group()
+        learned = {name: values for name, values in groups.items() if name not in NOT_LEARNED_WITH}
+        rules = {name: value for name, value in groups.get("evaluation", {}).items() if name in RULES}
         began_with = self.value("run", "init_from", "")  # which counts, though it is in the group `run`
-        content = [self.algorithm, learned, began_with]
+        content = [self.algorithm, learned, rules, began_with]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
     def value(self, group: str, name: str, default: Any = None) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.named_settings import by_group, differences
+from ddrl.named_settings import RULES, by_group, differences
 from ddrl.reporting.metrics import best_online, complete
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
@@ -35,8 +35,6 @@ NAMED = 3  # settings in the name of a group at most
 GROUP = "group"
 AXES = (STEPS, UPDATES, SECONDS)
 UPDATE_RATE = "updates_per_s"
-RULES = ("eval-actions", "eval-epsilon", "eval-agent-steps")
-"""Settings of evaluations that may differ between the runs of a group, and with which scores differ."""
 
 
 def read_runs(paths: Sequence[str]) -> list[Outcome]:
