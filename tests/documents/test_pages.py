@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from ddrl.slurm import site
 from tests.documents import pages
 from tests.documents.pages import PAGES, ROOT
 
@@ -81,6 +82,17 @@ def test_python_blocks_are_python():
     for page in PAGES:
         for number, code in enumerate(pages.blocks(page, "python")):
             compile(code, f"{page.name}, block {number}", "exec")
+
+
+def test_the_site_file_of_the_page_on_slurm_is_one(tmp_path):
+    (text,) = pages.blocks(ROOT / "docs/get-started/slurm.md", "bash")
+    (path := tmp_path / "site.conf").write_text(text)
+    read = site.read(path)
+    assert (str(read.runs), read.venv) == ("/work/physics42/runs", "/work/physics42/ddrl/.venv")
+    assert read.variables["SBATCH_ACCOUNT"] == "physics42" and len(read.variables) == 3
+    known = site.EXAMPLE.read_text()
+    names = re.findall(r"^(?:export )?(\w+)(?==|\(\) \{)", text, re.MULTILINE)
+    assert len(names) == 8 and all(name in known or name.startswith("SBATCH_") for name in names)
 
 
 def test_extras_that_pages_name_exist():
