@@ -188,7 +188,7 @@ class Learner:
         self._first_steps = self.model.num_timesteps
         self._last_line: tuple[float, int] | None = None
         self.online: collections.deque[float] = collections.deque(maxlen=ONLINE_EPISODES)
-        self.status, self.stopped, self._reached = "", False, False
+        self.status, self.stopped, self._reached = "", False, options.go_on and state.get("reached", False)
 
     @property
     def seconds(self) -> float:
@@ -350,7 +350,7 @@ class Learner:
         partial.replace(self.directory / MODEL)
         state = {"settings": self._zoo, "seconds": self.seconds, "statistics": self.games.statistics(),
                  "agent_steps": self.model.num_timesteps, "evaluation_seconds": self._evaluation_seconds,
-                 "next_evaluation": self._next_evaluation}  # fmt: skip
+                 "next_evaluation": self._next_evaluation, "reached": self._reached}  # fmt: skip
         partial = self.directory / f"{STATE}.partial"
         partial.write_text(json.dumps(state))
         partial.replace(self.directory / STATE)

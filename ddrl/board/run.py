@@ -250,7 +250,8 @@ class BoardRun:
             return max(0.0, left - max(0.0, since))
         (seconds, limit), *counts = self._budgets()
         known = [limit - seconds] if limit else []
-        known += [(total - done) * seconds / done for done, total in counts if total and done > 0 and seconds > 0]
+        whole = newest.get("wall_seconds", 0.0)  # counts, unlike `seconds`, have what came before a resume
+        known += [(total - done) * whole / done for done, total in counts if total and done > 0 and seconds > 0]
         return max(0.0, min(known)) if known else None
 
     def _rate(self, name: str) -> float | None:

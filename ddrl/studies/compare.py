@@ -15,8 +15,13 @@ from typing import Any
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+<<<<<<< ours
 from ddrl.named_settings import RULES, by_group, differences
 from ddrl.reporting.metrics import best_online, complete
+=======
+from ddrl.named_settings import by_group, differences
+from ddrl.reporting.metrics import complete
+>>>>>>> theirs
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.curves import SECONDS, STEPS, UPDATES, points_of, score_curves, unit_of
@@ -182,7 +187,7 @@ def groups_table(outcomes: Sequence[Outcome], score: str) -> Table:
     return table("Groups", grouped(outcomes, GROUP, "game"), {
         "group": GROUP, "game": "game", "runs": measures.count,
         "final score": _middle(lambda run: measures.last_score(run, score)),
-        "best score": _middle(lambda run: _best(run, score)),
+        "best score": _middle(lambda run: measures.best_score(run, score)),
         "agent steps/s": _middle(measures.rate()), "updates/s": _middle(measures.rate(UPDATE_RATE)),
     })  # fmt: skip
 
@@ -238,12 +243,6 @@ def _middle(measure: Measure) -> Callable[[Group], Interval | None]:
         return interquartile_mean(known) or bootstrap(known)
 
     return of
-
-
-def _best(run: Outcome, score: str) -> float | None:
-    if score == ONLINE:
-        return best_online([record for record in run.records if record["kind"] == "train"])
-    return max((record[score] for record in complete(measures.evaluations(run))), default=None)
 
 
 def _short(value: Any) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from ddrl import plugin_modules, rundir, sealed
 from ddrl.errors import UsageError
 from ddrl.files import read_regular
-from ddrl.reporting.metrics import first_online, is_resumed
+from ddrl.reporting.metrics import best_online, first_online, is_resumed
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.measures import WARM_UP_SECONDS, ends_of_rates, warm_up
 from ddrl.studies.plan import PLAN, Plan
@@ -30,8 +30,8 @@ RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
 DIGITS = 7  # significant digits of a number, as many as a float32 has
 KEPT, KEPT_OF_EACH = 4000, 100
 """Most train records that are kept: KEPT of all runs together, which makes some 400 kB, but KEPT_OF_EACH of each run if
-there are many runs. They are evenly spaced; the first and the last of a run, those at the ends of its rates, and all
-evaluations are always kept."""
+there are many runs. They are evenly spaced; the first and the last of a run, those at the ends of its rates, that of
+its best online score, and all evaluations are always kept."""
 OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
 FILES = (rundir.RESULT, MACHINE, rundir.CONFIG)
 TEXTS = ("parameter_hashes.txt",)
@@ -119,8 +119,8 @@ def thinned(
     records: Sequence[Mapping[str, Any]], kept: int, target: float | None = None, warm_up_seconds: float = 0.0
 ) -> list[Mapping[str, Any]]:
     """The records that are packed, with at most `kept` train records of each learner, unless those that are always kept
-    are more: the first and the last, those at the ends of its rates, and the one with which an online score first
-    reached the target. Thinned again, they stay the same.
+    are more: the first and the last, those at the ends of its rates, the one with the best online score, and the one
+    with which an online score first reached the target. Thinned again, they stay the same.
 
     Events are left out except `resumed`, at which rates begin anew, and so is what single processes used.
 
@@ -132,8 +132,11 @@ def thinned(
         if record["kind"] == "train":
             series.setdefault(record.get("learner"), []).append(i)
     ends: list[Mapping[str, Any] | None] = [] if target is None else [first_online(records, target)]
-    for learner in series:
+    for learner, train in series.items():
         ends += ends_of_rates([each for each in records if each.get("learner", learner) == learner], warm_up_seconds)
+        trained = [records[i] for i in train]
+        if (best := best_online(trained)) is not None:
+            ends.append(first_online(trained, best))
     wanted = {id(record) for record in ends}
     left = {i for i, record in enumerate(records) if record["kind"] == "evaluation" or is_resumed(record)}
     left |= {i for i, record in enumerate(records) if id(record) in wanted}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ddrl.reporting.metrics import complete, first_online, is_resumed, while_training, whole
+from ddrl.reporting.metrics import best_online, complete, first_online, is_resumed, while_training, whole
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
@@ -152,6 +152,14 @@ def last_score(run: Outcome, score: str) -> float | None:
     return last_of(run, ONLINE) if score == ONLINE else final_metric(complete(evaluations(run)), policies=1)
 
 
+def best_score(run: Outcome, score: str) -> float | None:
+    """The best score of a run: ONLINE as `best_online` has it, or EVALUATION of those that had time for all games; None
+    without one."""
+    if score == ONLINE:
+        return best_online([record for record in run.records if record["kind"] == "train"])
+    return max((record[score] for record in complete(evaluations(run))), default=None)
+
+
 def last_of(run: Outcome, name: str) -> float | None:
     """The newest number of this name in any record of a run; None if no record has it."""
     return next((record[name] for record in reversed(run.records) if name in record), None)
@@ -171,8 +179,12 @@ def largest(name: str) -> Measure:
 
 
 def given_seconds(run: Outcome) -> float:
-    """Seconds of wall time that a run had, by its records."""
-    return max((float(record["wall_seconds"]) for record in run.records if "wall_seconds" in record), default=0.0)
+    """Seconds of wall time that a run had, by its records.
+
+    Events do not count: those of times that a resume took back stay among the records.
+    """
+    timed = [record for record in run.records if record["kind"] != "event" and "wall_seconds" in record]
+    return max((float(record["wall_seconds"]) for record in timed), default=0.0)
 
 
 def warm_up(run: Outcome, seconds: float = WARM_UP_SECONDS) -> float:

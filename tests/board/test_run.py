@@ -159,6 +159,9 @@ def test_what_a_resume_took_back_is_gone_before_the_run_writes_anew(tmp_path):
     assert (row["update"], row["agent_steps"], row["evaluation"], row["best"]) == (4, 400, 104, 104)
     assert row["progress"] == pytest.approx(0.25) and "left" not in row, "nothing tells of a pace yet"
     assert column(run, "train/update") == [1, 2, 3, 4]
+    writer.write(train_record(5, phase="training"))
+    run.look()
+    assert run.summary()["left"] == 11.0, "1,100 agent steps, at the pace of all 5 s, not of the last one alone"
 
 
 def test_the_end_of_a_long_file_shows_nothing_that_a_resume_took_back(tmp_path):

@@ -17,10 +17,10 @@ from ddrl.errors import UsageError
 from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import data, plan, provenance
 from ddrl.studies.collect import CURVES, RUNS, TABLE, collect
-from ddrl.studies.measures import AGENT_STEPS, ONLINE, rate, rate_per_second
+from ddrl.studies.measures import AGENT_STEPS, ONLINE, best_score, rate, rate_per_second
 from ddrl.studies.points import State, note_failure, outcome_of
 from ddrl.studies.settings import to_json
-from tests.studies.support import MACHINE, FakeSettings, Runner, study, write_run
+from tests.studies.support import MACHINE, FakeSettings, Runner, outcome, study, write_run
 
 
 @pytest.fixture
@@ -115,6 +115,22 @@ def test_the_record_that_reached_the_target_is_kept():
     kept = [record["update"] for record in data.thinned(records, 100, 995.0)]
     assert 995 in kept and len(kept) == 100 and 995 not in [r["update"] for r in data.thinned(records, 100)]
     assert len(data.thinned(records, 100, 998.0)) == 100, "nothing reached it"
+
+
+def test_the_best_online_score_is_kept():
+    """The first mean is of one lucky game."""
+    scores = {0: (99.0, 1), 1234: (9.0, 100)}
+    records = [
+        {"kind": "train", "update": i, "learner": name, ONLINE: score, "episodes": games}
+        for i in range(5000)
+        for name in ("sampler", "secondary")
+        for score, games in [scores.get(i + (name == "secondary"), (0.0, 100))]
+    ]
+    kept = data.thinned(records, 100)
+    assert len(kept) == 200
+    for name in ("sampler", "secondary"):
+        whole, thinned = (outcome({}, [r for r in all_of if r["learner"] == name]) for all_of in (records, kept))
+        assert best_score(thinned, ONLINE) == best_score(whole, ONLINE) == 9.0
 
 
 def accelerating(seconds, began=0):

@@ -80,9 +80,12 @@ def test_one_worker_is_one_process_and_evaluations_have_an_evaluator():
     assert alone.single_process and not alone.evaluation.evaluator
     scored = epsilon.EPSILON.points(settings(score="evaluation", target_score=0.5, eval_every_steps=640), TWO)[0].config
     assert scored.evaluation.evaluator and scored.evaluation.eval_every_updates == 10
-    assert scored.evaluation.target_score is None  # runs go on, so that final scores can be compared
-    ends = settings(score="evaluation", target_score=0.5, stop_at_target=True)
-    assert all(p.config.evaluation.target_score == 0.5 for p in epsilon.EPSILON.points(ends, TWO))
+    # Runs go on, so that final scores can be compared; all games are played where the first ones reach the target.
+    assert (scored.evaluation.target_score, scored.evaluation.stop_at_target) == (0.5, False)
+    ends = epsilon.EPSILON.points(settings(score="evaluation", target_score=0.5, stop_at_target=True), TWO)
+    assert {(p.config.evaluation.target_score, p.config.evaluation.stop_at_target) for p in ends} == {(0.5, True)}
+    online = epsilon.EPSILON.points(settings(target_score=0.5), TWO)[0].config.evaluation
+    assert (online.target_score, online.stop_at_target) == (None, True)
 
 
 @pytest.mark.parametrize(

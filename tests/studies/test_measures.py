@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddrl.reporting.metrics import without_undone
 from ddrl.studies.collect import runs_table
 from ddrl.studies.measures import (
     AGENT_STEPS,
@@ -12,6 +13,7 @@ from ddrl.studies.measures import (
     ONLINE,
     final_metric,
     final_time_metric,
+    given_seconds,
     last_score,
     rate_per_second,
     required_time,
@@ -80,6 +82,14 @@ def test_evaluations_that_had_no_time_for_all_their_games_reach_nothing():
 
 def train(seconds, steps):
     return {"kind": "train", "wall_seconds": seconds, "agent_steps": steps}
+
+
+def test_the_time_of_a_run_has_nothing_that_a_resume_took_back():
+    """A start that died after 90 s, and went on from 60 s; the event of its lost worker is still there."""
+    lost = {"kind": "event", "name": "worker_lost", "text": "", "wall_seconds": 89.0}
+    resumed = {"kind": "event", "name": "resumed", "text": "", "wall_seconds": 60.0}
+    records = without_undone([train(30, 300), train(60, 600), lost, train(90, 900), resumed, train(80, 800)])
+    assert lost in records and given_seconds(support.outcome({}, records)) == 80.0
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,16 @@ def test_a_variant_that_was_not_measured_is_left_open():
     assert report.tables[0].rows[0][1] is None and report.tables[1].rows[0][1] is None
 
 
+def test_trials_whose_rates_may_include_another_start_are_named():
+    settings, outcomes = ablated({("standard", 1): 500.0}, samplers=(1,), variants=("standard",))
+    assert not fast_dqn.ABLATION.report(settings, outcomes).careful
+    event = {"kind": "event", "name": "resumed", "text": "from update 5000", "wall_seconds": 2900.0}
+    first, second = outcomes
+    resumed = second._replace(records=[*second.records[:30], event, *second.records[30:]])
+    (line,) = fast_dqn.ABLATION.report(settings, [first, resumed]).careful
+    assert line == "resumed, so their rates may include another start: pong-standard-1samplers-seed2"
+
+
 def test_a_rate_between_two_totals_is_read_off_the_line():
     event = {"kind": "event", "wall_seconds": 11.0}
     records = [train(0, 0.0), train(10, 10.0), event, train(30, 20.0), train(30, 25.0)]
@@ -188,6 +198,20 @@ def test_best_and_last_scores_stand_beside_the_papers():
     assert rows["dqn, last"] == [2, "50.0%", 1, 0]
     assert rows["DQN (2015), all 49 games"] == [49, "93.5%", 29, 0]
     assert "epsilon 0.05" in report.caption
+
+
+def test_one_lucky_game_is_not_the_best_score():
+    """Neither at the beginning of training, nor in an evaluation that had no time for more."""
+    online = [
+        train(i, float(i), agent_steps=100 * i, online_score_mean=mean, episodes=episodes)
+        for i, (mean, episodes) in enumerate(((21.0, 1), (-20.0, 100), (-3.0, 100), (-5.0, 100)))
+    ]
+    few = evaluation(300, 21.0) | {"games": 1, "of_games": 30}
+    labels = {"algorithm": "dqn", "game": "pong"}
+    for score, records, best in (("online", online, -3.0), ("evaluation", [evaluation(100, 2.0), few], 2.0)):
+        settings = dataclasses.replace(fast_dqn.SUITE.defaults, games=("pong",), score=score)
+        games = fast_dqn.SUITE.report(settings, [outcome(labels, records)]).tables[0]
+        assert dict(zip(games.columns, games.rows[0]))["best"].mean == best
 
 
 def test_a_game_without_any_evaluation_is_left_out_of_the_median():

@@ -290,7 +290,8 @@ def test_a_rival_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypa
     assert train["seconds_left"] > 4000.0
 
 
-def test_a_stop_does_not_put_off_the_next_evaluation_of_a_rival(tmp_path, monkeypatch):
+def test_a_rival_goes_on_after_a_stop_with_what_it_knew_of_evaluations(tmp_path, monkeypatch):
+    """When the next one is due, and that it has had the target, so that it does not look for it again each minute."""
     torch, model = types.ModuleType("torch"), types.SimpleNamespace(num_timesteps=7, get_parameters=lambda: b"")
     torch.save = lambda parameters, path: path.write_bytes(parameters)
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -299,14 +300,16 @@ def test_a_stop_does_not_put_off_the_next_evaluation_of_a_rival(tmp_path, monkey
     state = {"seconds": 900.0}  # as an earlier version saved it
     monkeypatch.setattr(peer_learner.Learner, "_load", lambda _: state)
     options = types.SimpleNamespace(
-        directory=tmp_path, algorithm="ppo", game="CartPole-v1", atari=False, eval_every_minutes=10.0
+        directory=tmp_path, algorithm="ppo", game="CartPole-v1", atari=False, eval_every_minutes=10.0, go_on=True
     )
     learner = peer_learner.Learner(options)
     assert learner._next_evaluation == pytest.approx(1500.0, abs=60.0)
-    learner._next_evaluation = 1200.0
+    assert not learner._reached
+    learner._next_evaluation, learner._reached = 1200.0, True
     learner._save()
     state |= json.loads((tmp_path / peer_learner.STATE).read_text())
-    assert peer_learner.Learner(options)._next_evaluation == 1200.0
+    again = peer_learner.Learner(options)
+    assert again._next_evaluation == 1200.0 and again._reached
 
 
 def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):

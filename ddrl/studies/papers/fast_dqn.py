@@ -12,13 +12,13 @@ import numpy as np
 from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
-from ddrl.reporting.metrics import rate_between, whole
+from ddrl.reporting.metrics import is_resumed, rate_between
 from ddrl.reporting.texts import counted
 from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.findings import extremes
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
-from ddrl.studies.measures import EVALUATION, Measure, count, last_score, mean, most, values
+from ddrl.studies.measures import Measure, best_score, count, last_score, mean, most, values
 from ddrl.studies.points import Group, Outcome, grouped
 from ddrl.studies.settings import EvaluatedSettings, TrainingSettings, base_config, budget, one_of
 from ddrl.studies.statistics import Interval, bootstrap
@@ -120,13 +120,6 @@ def _suite_finding(outcomes: Sequence[Outcome], score: str) -> str:
             name, games = printed_name(group["algorithm"]), counted(of_all.games, "game")
             texts.append(f"{name}'s best scores have a median of {of_all.median:.1f}% of a person's, over {games}")
     return f"{'; '.join(texts)}." if texts else "No score was measured."
-
-
-def best_score(run: Outcome, score: str) -> float | None:
-    """The best score of a run: of all its evaluations, or the best online score at any time; None without a score."""
-    kind = "evaluation" if score == EVALUATION else "train"
-    scores = [record[score] for record in whole(list(run.records)) if record["kind"] == kind and score in record]
-    return max(scores, default=None)
 
 
 def _means(outcomes: Sequence[Outcome], measure: Measure) -> dict[str, Interval]:
@@ -318,6 +311,7 @@ class AblationSettings(TrainingSettings):
                 "training intensity": mean(self.intensity),
             }))  # fmt: skip
             panels += _ablation_panels(game["game"], self, hours)
+        resumed = [run.point.name for run in outcomes if any(map(is_resumed, run.records))]
         return Report(
             heading="DQN with Concurrent Training and Synchronized Execution",
             caption=f"over {self.periods} periods of {self.target_period:,} agent steps; {spread_text(outcomes)}",
@@ -327,6 +321,7 @@ class AblationSettings(TrainingSettings):
             tables=tables,
             panels=panels,
             notes=[f"the paper: Human-level control without server-grade hardware, 2022, tables 1 to 3, {HARDWARE}"],
+            careful=[f"resumed, so their rates may include another start: {', '.join(resumed)}"] if resumed else [],
         )
 
 

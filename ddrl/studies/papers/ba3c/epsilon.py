@@ -131,7 +131,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         else:
             config = with_workers(config, workers, 8, batch // workers)
         evaluated = self.score == "evaluation"
-        target = target_of(self.target_score if evaluated and self.stop_at_target else None, stop=True)
+        target = target_of(self.target_score if evaluated else None, self.stop_at_target)
         evaluation = {"evaluator": evaluated, "eval_epsilon": 0.0} | target | evaluations(self, config)
         rates = {field: labels[name] for name, field in RATES.items()}
         return config.changed(optimizer=rates, run=self.run, evaluation=evaluation)
