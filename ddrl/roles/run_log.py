@@ -107,7 +107,8 @@ class RunLog:
         self.event("started", text, seconds=phases, machine=self._machine, **more)
         if self._changed:
             names = ", ".join(self._changed)
-            self.event("plugin_changed", f"{names} has other contents than at the start before: the run goes on with it")
+            text = f"{names} has other contents than at the start before: the run goes on with it"
+            self.event("plugin_changed", text)
         self.time_left.first_update(time.monotonic() - self.began, self.collector.agent_steps)
         self.event("phase", plan(self.config), **self.phase(version))
 

@@ -15,13 +15,8 @@ from typing import Any
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-<<<<<<< ours
 from ddrl.named_settings import RULES, by_group, differences
-from ddrl.reporting.metrics import best_online, complete
-=======
-from ddrl.named_settings import by_group, differences
 from ddrl.reporting.metrics import complete
->>>>>>> theirs
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.curves import SECONDS, STEPS, UPDATES, points_of, score_curves, unit_of

@@ -282,9 +282,9 @@ def test_a_group_has_the_runs_that_began_with_the_same_parameters(tmp_path):
 
 def test_a_group_has_the_runs_that_were_evaluated_by_the_same_rules(tmp_path):
     rules = {"greedy": {}, "again": {"eval_every_updates": 7, "eval_games": 3}, "drawn": {"eval_actions": "drawn"}}
-    for seed, (name, evaluation) in enumerate(rules.items()):
+    for seed, (name, rule) in enumerate(rules.items()):
         make_run(tmp_path / name, seed=seed)
-        rundir.update_run_dir(tmp_path / name, rundir.load_config(tmp_path / name).changed(evaluation=evaluation))
+        rundir.update_run_dir(tmp_path / name, rundir.load_config(tmp_path / name).changed(evaluation=rule))
     groups = {name: seen(tmp_path / name).summary()["group"] for name in rules}
     assert groups["greedy"] == groups["again"] != groups["drawn"]
 
