@@ -307,8 +307,10 @@ class JsonLines:
     """
 
     def __init__(self, path: Path, from_end: bool = False):
-        self._path, self.damaged = path, 0
-        self._offset = path.stat().st_size if from_end and path.exists() else 0
+        self._path, self.damaged, self._offset = path, 0, 0
+        if from_end:
+            for _ in self.lines():  # not the file's size: whoever appends cuts off half a line at the end first
+                pass
 
     def read(self) -> list[dict[str, Any]]:
         """The records of the whole lines that came since the last call."""

@@ -38,10 +38,10 @@ class Stat(NamedTuple):
 def stat_of(pid: int | str) -> Stat | None:
     """What /proc says of a process; None where there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # "pid (name) state parent group session ...", where the name may hold anything, brackets included
+    # "pid (name) state parent group session ...", where the name may hold anything, brackets and half a letter included
     state, parent, _, session = stat[stat.rfind(")") + 2 :].split()[:4]
     return Stat(state, int(parent), int(session))
 
@@ -96,9 +96,9 @@ def _wait_empty(session: int, seconds: float) -> bool:
 class Interrupts:
     """Counts requests to end while it is open: the first signal asks to stop, a later Ctrl-C to kill.
 
-    SIGTERM and SIGHUP only ever ask: batch systems send them more than once. Python gives signals to its main thread
-    alone: a run that another thread started hears none. Of several that are open, all count: what runs several runs
-    learns that one of them was asked to stop.
+    SIGTERM and SIGHUP only ever ask: batch systems send them more than once. A SIGHUP that is ignored, as under nohup,
+    stays so. Python gives signals to its main thread alone: a run that another thread started hears none. Of several
+    that are open, all count: what runs several runs learns that one of them was asked to stop.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -110,7 +110,9 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+            nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            heard = [number for number in self.SIGNALS if number != signal.SIGHUP or not nohup]
+            self._before = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
     def __exit__(self, *error: object) -> None:

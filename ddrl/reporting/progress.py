@@ -6,6 +6,7 @@ what draws on a terminal imports Rich; the ranks do not.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -124,6 +125,8 @@ def plain_console(**options: Any) -> Console:
     Args:
         options: of rich.console.Console.
     """
+    if options.get("force_terminal") is None and (sys.stdout is None or not sys.stdout.isatty()):
+        options["force_terminal"] = False  # with FORCE_COLOR, Rich takes a file for a terminal, and draws panels there
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, **options)
 
 

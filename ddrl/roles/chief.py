@@ -78,12 +78,15 @@ class ChiefRole:
         self._without_last: dict[str, Any] = {}  # the result if the last update, for which the run waits, is not made
         self._trained_seconds = 0.0
         self._acted = 0  # agent steps of all earlier parts, if this part only evaluates; else 0
+        self._taken: float | None = None  # wall time of the parameters, which is the checkpoint's, if it only evaluates
         self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
         self._failed: set[int] = set()  # processes that have reported a failure
         self._unanswered: set[int] = set()  # workers that were asked for a state and have sent none since
         self._begin(resumed, notes)
 
     def handle(self, event: Event) -> None:
+        if self.finished:  # the metrics are closed; events may still come while the other roles of the process end
+            return
         if isinstance(event, PeerLost):
             self._on_lost(event)
         elif isinstance(event, Blob):
@@ -158,7 +161,7 @@ class ChiefRole:
         if not flags & Flag.CHECKPOINT:  # this part only does the final evaluation of the part before, in the same time
             longest = 60.0 * self.context.config.run.minutes or math.inf  # as in `end_of_job`, the other ranks' wait
             self._trained_seconds = max(self._trained_seconds, min(self._before.trained_seconds, longest))
-            self._acted = self._before.agent_steps
+            self._acted, self._taken = self._before.agent_steps, self.start.wall_seconds
         self.time_left.training_over(self._trained_seconds, not signalled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
@@ -310,7 +313,8 @@ class ChiefRole:
 
     def _evaluate(self, version: int, last: bool) -> None:
         acted = max(self._acted, self.collector.agent_steps)
-        at = {"version": version, "agent_steps": acted, "wall_seconds": self.log.wall_seconds}
+        taken = self.log.wall_seconds if self._taken is None else self._taken
+        at = {"version": version, "agent_steps": acted, "wall_seconds": taken}
         if not last:
             self.evaluator.play(at, self._before.planned_seconds)
         elif not self._signalled:
@@ -401,8 +405,6 @@ class ChiefRole:
         print(f"{name} failed:\n{text}", flush=True)
 
     def _on_lost(self, event: PeerLost) -> None:
-        if self.finished:
-            return
         layout = self.context.layout
         name = layout.name(event.peer)
         note = self.log.event if event.peer not in self._failed else lambda *what: None  # it has said why

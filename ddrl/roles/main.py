@@ -119,6 +119,7 @@ def _run_single(
     phase_ended("environments and network")
     watchdog.start()
     run_roles([chief, worker], transport, waiter, watchdog.note)
+    watchdog.left()  # what is made of a run that has ended may take longer than any wait in it
     at_end()
     return _status(chief)
 

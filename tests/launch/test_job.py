@@ -10,11 +10,11 @@ import pytest
 from cluster.job import Job
 from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.config import RunConfig, TrainConfig
+from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
 from ddrl.options import Wanted, checked, parse, settings_of
-from ddrl.roles import main
+from ddrl.roles import compute, main
 from ddrl.types import Machine
 
 MACHINE = Machine(8, 1 << 40)
@@ -218,6 +218,32 @@ def test_a_job_that_was_asked_to_end_draws_nothing(tmp_path, monkeypatch, capsys
     assert done == ["drawn"] * drawn + ["summary"]
     remedy = f"`python -m ddrl.launch.finish {path}` makes them"
     assert (remedy in capsys.readouterr().out) == (asked and result == {"status": "finished"})
+
+
+def test_what_follows_a_run_of_one_process_is_no_stall(tmp_path, monkeypatch):
+    """Curve and video may take longer than --stall-seconds, and the process is not to be ended for that."""
+    done = []
+
+    class Noting:
+        """Stands in for the watchdog and the roles: notes what is called."""
+
+        result = {"status": "finished"}
+
+        def __init__(self, *_):
+            pass
+
+        def __getattr__(self, name):
+            return lambda *_: done.append(name) or self
+
+    for name in ("expose_gpu", "import_tensorflow", "refuse_exits", "phase_ended"):
+        monkeypatch.setattr(main, name, lambda *_: None)
+    monkeypatch.setattr(main, "run_roles", lambda *_: done.append("run"))
+    monkeypatch.setattr(main, "Watchdog", Noting)
+    monkeypatch.setattr(compute, "ComputeRoles", Noting)
+    one = ExchangeConfig(workers=1, parameter_servers=0)
+    config = TrainConfig(algorithm=BA3CConfig(), exchange=one, run=RunConfig(run_dir=str(tmp_path)))
+    assert main._run_single(config, tmp_path, False, lambda: done.append("drawn"), False) == 0
+    assert done == ["evaluator", "worker", "chief", "start", "run", "left", "drawn"]
 
 
 def test_a_job_says_what_may_not_be_meant(tmp_path, capsys):

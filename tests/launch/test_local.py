@@ -24,7 +24,7 @@ from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome, processes
 from ddrl.launch.processes import session_members, stat_of
-from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.metrics import MetricsWriter, read_metrics
 from ddrl.reporting.phases import DRAWING
 from ddrl.types import Machine
 
@@ -399,6 +399,18 @@ def test_session_members_include_other_process_groups():
     assert session_members(process.pid) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_process_whose_name_ends_in_half_a_letter_is_seen_like_others():
+    """Linux cuts names after 15 bytes, and a launcher looks at all processes of the machine."""
+    program = "import time; open('/proc/self/comm', 'wb').write(b'caf\\xc3'); print(flush=True); time.sleep(30)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            process.stdout.readline()
+            assert session_members(process.pid) == [process.pid]
+        finally:
+            process.kill()
+
+
 RULE = "-" * 60
 FAREWELL = [RULE, "prterun detected that one or more processes exited with non-zero status", "Exit code: 1", RULE]
 
@@ -423,6 +435,16 @@ def test_json_lines_follow_whole_lines_only(tmp_path):
         file.write(" 2}\nnot json\n[1]\n")
     assert follower.read() == [{"a": 2}]
     assert rundir.JsonLines(path, from_end=True).read() == []
+
+
+def test_a_half_line_that_a_resume_cuts_off_hides_no_record_from_who_follows_it(tmp_path):
+    """The first record is `resumed`, by which a panel knows when this part of the run began."""
+    (tmp_path / rundir.METRICS).write_text('{"kind": "event"}\n{"kind": "tr')
+    follower = rundir.JsonLines(tmp_path / rundir.METRICS, from_end=True)
+    writer = MetricsWriter(tmp_path)
+    writer.event("resumed", "from update 2", 2.0)
+    writer.close()
+    assert [record["name"] for record in follower.read()] == ["resumed"] and follower.damaged == 0
 
 
 def test_what_may_not_be_meant_is_said_before_anything_starts(tmp_path):

@@ -65,6 +65,17 @@ def test_a_replay_has_more_time_to_be_saved_after_a_stop(tmp_path, monkeypatch, 
     assert said == f"the ranks did not end within {limit} s and were killed"
 
 
+@pytest.mark.parametrize("ignored, asked", [(True, None), (False, signal.SIGHUP)])
+def test_a_terminal_that_goes_away_ends_no_run_under_nohup(ignored, asked):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGHUP)
+        assert interrupts.stop == asked and (signal.getsignal(signal.SIGHUP) is signal.SIG_IGN) == ignored
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_launcher_waits_longer_than_the_chief():
     """For the parts of a checkpoint, and then while it tries again to write it."""
     for algorithm in ("ba3c", "dqn"):

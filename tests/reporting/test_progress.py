@@ -158,6 +158,14 @@ def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
     assert capsys.readouterr().out == "run directory [/x] :dog: [bold]\n"
 
 
+@pytest.mark.parametrize("options", [{}, {"force_terminal": None}])
+def test_a_file_gets_plain_lines_though_colors_are_asked_for(options, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Progress(TrainConfig(algorithm=BA3CConfig()), plain_console(**options), Clock()) as progress:
+        progress.update([TRAIN])
+    assert capsys.readouterr().out == "starting 4 processes; TensorFlow loads in about 6 s ...\n"
+
+
 def test_another_size_of_the_window_clears_it_and_fills_it():
     """Terminals wrap and shift the lines of a frame when they get another size, so none of it may stay."""
     console, file = recorded(100)

@@ -216,6 +216,19 @@ def test_a_stop_is_asked_for_once(play, monkeypatch):
     assert asked == [Flag.STOP | Flag.CHECKPOINT | Flag.PUBLISH]
 
 
+def test_an_event_that_comes_after_the_end_is_left_out(play):
+    """While callbacks end, messages wait: the learner of Ape-X then thinks that the shards have been silent."""
+    job = play()
+    job.ask_to_stop()
+    assert job.have() & Flag.STOP
+    job.everything()
+    job.chief.advance()
+    assert job.chief.finished
+    late = json.dumps({"name": "replay_shard_silent", "text": "replay shard 0 has been silent for 12 s"}).encode()
+    job.chief.handle(Blob(0, Topic.EVENT, late))
+    assert job.events("replay_shard_silent") == []
+
+
 @pytest.mark.parametrize("rank", [1, 4])
 def test_a_rank_that_told_of_its_mistake_and_died_is_told_of_once(play, rank):
     job = play()

@@ -266,8 +266,9 @@ ACTED = {"metrics": {"totals": {"agent_steps": 640}}, "trained_seconds": 5000.0}
 
 @pytest.mark.parametrize("budget", [{"max_updates": 2}, {"agent_steps": 640}])
 def test_a_run_whose_budget_is_used_up_only_evaluates_when_it_is_resumed(play, budget):
-    """In the time that the evaluation had after the training."""
+    """In the time that it had after the training, and dated by its parameters, or a further resume takes it back."""
     job = play(version=2, resumed=True, run=budget, agent_steps=640, counters=ACTED)
+    job.now += 5.0
     job.chief.advance()
     assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND and job.have() is None
     assert job.files() == [] and job.chief._trained_seconds == 5000.0
@@ -276,6 +277,8 @@ def test_a_run_whose_budget_is_used_up_only_evaluates_when_it_is_resumed(play, b
     result = job.ended()
     assert (result["status"], result["update"], result["agent_steps"]) == ("finished", 2, 640)
     assert "unevaluated" not in result
+    (played,) = [record for record in read_metrics(job.run_dir) if record["kind"] == "evaluation"]
+    assert played["wall_seconds"] == job.chief.start.wall_seconds == 7.0
 
 
 def test_a_budget_that_was_used_up_by_steps_ahead_of_the_last_checkpoint_is_used_up(play):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ddrl.apex.sampler import LAST_SAVE_SECONDS, SILENT_SECONDS
+from ddrl.apex.sampler import SAVE_SECONDS, SILENT_SECONDS
 from ddrl.bench.faults.draws import STALL_SECONDS, SYSTEMS, Draw, System
 from ddrl.checkpoint import GATHER_SECONDS
 from ddrl.job.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS
@@ -132,7 +132,7 @@ def _silent(draw: Draw) -> Bound:
         seconds = SILENT_SECONDS + GOES_ON.seconds
         return dataclasses.replace(GOES_ON, seconds=seconds, held=True, why="the others do without it until it wakes")
     statuses = (0, 1) if draw.victim == "worker" else WELL
-    seconds = LAST_SAVE_SECONDS + STOPS.seconds  # the 90 s of a run with a replay begin when that is saved
+    seconds = SAVE_SECONDS + STOPS.seconds  # the 90 s of a run with a replay begin when that is saved
     return dataclasses.replace(STOPS, seconds=seconds, statuses=statuses, held=True, why=f"one is silent; {STOPS.why}")
 
 
