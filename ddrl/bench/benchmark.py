@@ -16,7 +16,7 @@ from ddrl import algorithms, checks, command_line, early_options, options
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting import machine
-from ddrl.reporting.json_output import write_json_output
+from ddrl.reporting.json_output import check_json_output, write_json_output
 
 WIDTH = 160  # columns of the tables when the output is no terminal
 
@@ -42,10 +42,11 @@ class TakesTrainOptions(BenchmarkArguments):
 
 
 def some_positive(arguments: BenchmarkArguments, *names: str) -> None:
-    """Refuses the arguments unless each of these fields is a list of one or more numbers above 0."""
+    """Refuses the arguments unless each of these fields is a list of one or more finite numbers above 0."""
     for name in names:
-        if not getattr(arguments, name) or min(getattr(arguments, name)) <= 0:
-            checks.refuse(arguments, name, "give one or more numbers above 0")
+        values = getattr(arguments, name)
+        if not values or not all(checks.is_finite(value) and value > 0 for value in values):
+            checks.refuse(arguments, name, "give one or more finite numbers above 0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Benchmark:
         """Measures and prints; returns the exit status."""
         arguments = self.parse(argv)
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        if arguments.json:
+            check_json_output(arguments.json)  # now, rather than after the measurement
         values = {**self.measure(arguments), "machine": machine.describe()}
         if arguments.json:
             write_json_output(arguments.json, values)

@@ -76,6 +76,7 @@ class LearningArguments(BenchmarkArguments):
         checks.at_least(self, 1, "agent_steps", "repeats", "simulators", "unroll_length", "batch_size", "epochs")
         checks.at_least(self, 0, "seed")
         checks.above(self, 0.0, "learning_rate", "clip_range")
+        checks.finite(self, "target_score")
 
 
 def measure(arguments: LearningArguments) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class NetworksArguments(TakesTrainOptions):
     def __post_init__(self) -> None:
         checks.above(self, 0.0, "seconds")
         checks.at_least(self, 1, "turns")
+        if not self.networks:
+            checks.refuse(self, "networks", "name one or more")
 
 
 def measure(configs: dict[str, TrainConfig], seconds: float, turns: int) -> dict[str, Any]:

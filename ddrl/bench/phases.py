@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ddrl import programs
+from ddrl.algorithms import algorithm_of
 from ddrl.bench.children import Children, serve
 from ddrl.bench.timing import work_for
 from ddrl.config import TrainConfig
@@ -23,7 +24,7 @@ from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.vectors import empty_vector
 from ddrl.rundir import config_from_dict, config_to_dict
 from ddrl.structured import ACTION_MASK, field_types, legal_actions
-from ddrl.types import ActionSpace, Discrete, MultiDiscrete, Replayed, Snapshot
+from ddrl.types import ActionSpace, Discrete, LossContext, MultiDiscrete, Replayed, Snapshot
 
 START_SECONDS = 180.0  # for imports, environments and tracing, with all cores busy
 SOME = 4  # different gradients in an update: further members repeat them
@@ -78,7 +79,7 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     """The parts of a worker, and the compute type that the network really has.
 
     The parts and the units that they return: `env` and `inference` (agent steps), `gradient` (data-points), `update` of
-    the parameters and `layout` of new weights (1 for each time), and with a replay `target` (transitions).
+    the parameters and `layout` of new weights (1 for each time), and if `has_targets`, `target` (transitions).
     """
     from ddrl.algorithms import network_for
     from ddrl.builders.agent import batch_template, make_learner
@@ -96,13 +97,14 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     observations = _images(random, (inference_batch(config), *shape), dtype)
     batch = _filled(batch_template(config, network, shape, dtype), random, actions)
     learner = make_learner(config, network, shape, dtype)
+    context = LossContext(target=parameters, key=np.zeros(2, np.int32))  # for losses that read them
     phases: dict[str, Work] = {
         "env": lambda: _step(envs, random),
         "inference": lambda: len(policy(parameters, observations)[0]),
-        "gradient": lambda: learner.batch_size if learner.gradient(parameters, batch) else 0,
+        "gradient": lambda: learner.batch_size if learner.gradient(parameters, batch, context) else 0,
     }
     phases |= {"update": _update(config, network.size), "layout": _layout(network, parameters)}
-    if config.has_replay:
+    if has_targets(config):
         phases["target"] = _targets(config, network, parameters, random, shape, dtype)
     return phases, network.compute_dtype
 
@@ -131,6 +133,11 @@ def replicas(config: TrainConfig) -> int:
     return exchange.workers if not (exchange.servers or exchange.asynchronous) else 1
 
 
+def has_targets(config: TrainConfig) -> bool:
+    """Whether targets are computed apart from the gradient: from a replay, unless the loss computes its own (SAC)."""
+    return algorithm_of(config.algorithm).targets is not None
+
+
 def _layout(network: Any, parameters: Any) -> Work:
     """The preparation of new weights for policy queries, which is done once for each version."""
     from ddrl.learner import Preparation
@@ -153,7 +160,7 @@ def _targets(
     from ddrl.builders.replay import AHEAD, target_function
 
     function = target_function(config, network, (shape, dtype), AHEAD)
-    assert function is not None  # there is a replay
+    assert function is not None  # has_targets
     column = np.ones(AHEAD, np.float32)
     unused = dict.fromkeys(Replayed._fields)
     drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}

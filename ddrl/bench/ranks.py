@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
-import signal
 import subprocess
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +15,7 @@ from cluster.session import SessionFiles
 from ddrl import programs
 from ddrl.errors import UsageError
 from ddrl.launch.local import require_mpirun
+from ddrl.launch.processes import end_session
 from ddrl.programs import python_command
 
 
@@ -61,7 +60,7 @@ def json_line(
     timeout_seconds: float,
     start: Callable[..., subprocess.Popen] = _start,
 ) -> Any:
-    """Runs a command in a session of its own and returns the JSON that it prints after RESULT; kills it at the end.
+    """Runs a command in a session of its own and returns the JSON that it prints after RESULT; ends it in any case.
 
     Raises:
         UsageError: there was no result in time, or the command ended without one.
@@ -71,9 +70,8 @@ def json_line(
         output, errors = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         raise UsageError(f"no result within {timeout_seconds:.0f} s; ask for less") from None
-    finally:  # also after an interrupt; ends processes that the command left behind, too
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    finally:  # also after an interrupt; not only the command's group, since mpirun gives each rank another one
+        end_session(process.pid)
         process.wait()
     for line in output.splitlines():
         if line.startswith("RESULT "):

@@ -15,6 +15,8 @@ from ddrl.apex.segment import Segment, SegmentFormat, renumbered
 from ddrl.apex.shard_replay import ShardReplay
 from ddrl.bench.phases import random_actions
 from ddrl.bench.timing import rate, work_for
+from ddrl.placement.resources import available_memory
+from ddrl.replay.replay import check_memory
 from ddrl.types import Continuous, Discrete
 
 SIMULATORS = 64  # simulators that the segments come from
@@ -61,11 +63,13 @@ def measure(kind: str, capacity: int, seconds: float, peer_python: str = "") -> 
     shard is trimmed.
 
     Raises:
-        UsageError: the peer cannot be run.
+        UsageError: the shard does not fit into memory, its capacity is out of range, or the peer cannot be run.
     """
+    settings = KINDS[kind]
+    check_memory(ShardReplay.bytes_for(settings.format, capacity, settings.eviction_exponent), available_memory())
     frames = recorded_frames() if kind == "shard-images" else noise()
     peer = _peer(peer_python, kind, capacity, seconds, frames) if peer_python else None
-    ours = _rates(KINDS[kind], capacity, frames, seconds)
+    ours = _rates(settings, capacity, frames, seconds)
     if peer is None:
         return ours
     names = ("inserts_per_s", "samples_per_s")

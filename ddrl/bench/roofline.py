@@ -11,9 +11,9 @@ from cluster.topology import usable_cores
 from ddrl import checks
 from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
-from ddrl.bench.phases import group_size, inference_batch, on_cores, replicas
+from ddrl.bench.phases import group_size, has_targets, inference_batch, on_cores, replicas
 from ddrl.config import TrainConfig
-from ddrl.config.algorithm import FromRollouts
+from ddrl.config.algorithm import FromReplay, FromRollouts
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 
@@ -30,15 +30,21 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         cores: number of processes, at most the number of cores that this process may use.
 
     Returns:
-        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one core), with a
-        replay `target` (transitions/s of one core), `update` (updates of all parameters/s of one core), `layout`
-        (layouts of new weights for acting/s of one core), `roofline` (agent steps/s of all cores, see `combine`),
-        `uses`, `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`, `protocol`.
+        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one core), if the
+        configuration `has_targets`, `target` (transitions/s of one core), `update` (updates of all parameters/s of one
+        core), `layout` (layouts of new weights for acting/s of one core), `roofline` (agent steps/s of all cores, see
+        `combine`), `uses`, `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`,
+        `protocol`.
 
     Raises:
-        UsageError: there are not so many cores, or the settings cannot run.
+        UsageError: there are not so many cores, the settings cannot run, or they are those of Ape-X.
         RuntimeError: a measuring process died or did not answer in time.
     """
+    if config.apex.actors:
+        raise UsageError(
+            f"{config.title}: its actors and its learner do not wait for each other, so no roofline joins their rates; "
+            "use ddrl bench actors and ddrl bench learner"
+        )
     available = usable_cores()
     if not 1 <= cores <= len(available):
         raise UsageError(f"{cores} cores: choose 1 to {len(available)}, the cores that this process may use")
@@ -68,15 +74,26 @@ def phases_of(config: TrainConfig) -> tuple[str, ...]:
 def times(config: TrainConfig) -> dict[str, float]:
     """How often each part is done for one agent step, in the units of its rate.
 
-    An update of all parameters counts once, however many servers share it; each replica makes its own update. New
-    weights are laid out for acting once for each rollout or, without rollouts, once for each gradient.
+    An update of all parameters counts once, however many servers share it; each replica makes its own update.
     """
-    data, used = config.algorithm.learns_from, uses(config)
-    update_steps = config.agent_steps_per_update or config.replay_data.steps_per_update
-    rollout = config.rollout_length * config.rows if isinstance(data, FromRollouts) else config.batch_size / used
-    target = {"target": used} if config.has_replay else {}
-    learning = {"gradient": used, **target, "update": replicas(config) / update_steps, "layout": 1.0 / rollout}
-    return {"env": 1.0, "inference": 1.0, **learning}
+    used = uses(config)
+    target = {"target": used} if has_targets(config) else {}
+    updates = {"update": replicas(config) / config.agent_steps_per_update, "layout": 1.0 / _steps_of_a_version(config)}
+    return {"env": 1.0, "inference": 1.0, "gradient": used, **target, **updates}
+
+
+def _steps_of_a_version(config: TrainConfig) -> float:
+    """Agent steps of a worker with one version of the parameters, whose weights are laid out for acting once.
+
+    They are those of a rollout, of a period with a replay, or else of a gradient.
+    """
+    data = config.algorithm.learns_from
+    if isinstance(data, FromRollouts):
+        return config.rollout_length * config.rows
+    if isinstance(data, FromReplay):
+        concurrent = config.sampling.schedule == "concurrent"
+        return data.target_period if concurrent else max(data.steps_per_update, config.rows)
+    return config.batch_size / uses(config)
 
 
 def combine(rates: Mapping[str, float], times: Mapping[str, float], cores: int) -> float:

@@ -38,7 +38,8 @@ def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) 
 
     Args:
         config: the settings.
-        program: the command that each rank runs (empty: that of `ddrl train`). It may end the run by the file `stop`.
+        program: the command that each rank runs (empty: that of `ddrl train`). It may end the run by
+            `rundir.ask_to_stop`, whose reason tells its request from Ctrl-C.
         run: settings of `config.run` to change; it has no budget but the one given here.
 
     Returns:
@@ -55,12 +56,15 @@ def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) 
         settings = {"minutes": 0.0, "agent_steps": 0, "max_updates": 0, "run_dir": str(path), "video": False} | run
         config = config.changed(run=settings)
         said = io.StringIO()
-        console, ranks = Console(file=said), program or launch.RANK_PROGRAM
+        console, ranks = Console(file=said, soft_wrap=True), program or launch.RANK_PROGRAM
         status = launch.train(config, None, this_machine(), console, ranks, stop_seconds=STOP_SECONDS)
-        if status == launch.KILLED or (not program and (path / rundir.STOP).exists()):
+        ended_by_program = bool(program and rundir.stop_reason(path))
+        if status == launch.KILLED or ((path / rundir.STOP).exists() and not ended_by_program):
             raise KeyboardInterrupt
         if status != 0:
-            raise UsageError(f"the run failed: {said.getvalue().strip().splitlines()[-1]}")
+            # The last line may name the log, which is removed.
+            told = [line for line in said.getvalue().splitlines() if line and not line.startswith("see ")]
+            raise UsageError(f"the run failed: {told[-1].removeprefix('ddrl: the run failed: ')}")
         return [record for record in read_metrics(path) if record["kind"] == "train"]
 
 

@@ -7,17 +7,20 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ddrl import checks
+from ddrl import checks, config_files
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.roofline import measure_roofline, phases_of
 from ddrl.bench.runs import LINE_SECONDS, mean_parts, run_for
 from ddrl.config import TrainConfig
+from ddrl.early_options import Parser
 from ddrl.errors import UsageError
 from ddrl.options import parse
 from ddrl.placement.resources import this_machine
 
 CHANGED = 1.2  # ratio of the two rooflines from which on the machine's speed has changed too much
 WARM_UP_LINES = 3  # first lines of metrics.jsonl, left out: the simulators start together and the queues fill
+RATES = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s")
+MEANS = ("effective_batch", "lag_mean", "exchange_ms")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +38,17 @@ class EndToEndArguments(TakesTrainOptions):
 
     def __post_init__(self) -> None:
         checks.at_least(self, 20, "seconds", why="the first lines are left out")
+        checks.above(self, 0.0, "roofline_seconds")
 
 
 def config_of(options: Sequence[str]) -> TrainConfig:
     """The settings to train with, by options of `ddrl train`."""
-    preset = [] if "--preset" in options else ["--preset", "laptop"]
+    peek = Parser(prog="ddrl bench")
+    peek.add_argument("--preset")
+    peek.add_argument("--config")
+    first, _ = peek.parse_known_args(list(options))
+    given = first.preset or (first.config and config_files.read(first.config).text("preset"))
+    preset = [] if given else ["--preset", "laptop"]
     config = parse([*preset, *options], this_machine()).config
     return config if "--evaluator" in options else config.changed(evaluation={"evaluator": False})
 
@@ -84,10 +93,12 @@ def _doubt(before: float, after: float) -> dict[str, str]:
 def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     """Trains for `seconds` and returns the means over the records after the warm-up."""
     lines = [line for line in run_for(config, seconds) if line["update"]][WARM_UP_LINES:-1]
-    names = ("agent_steps_per_s", "datapoints_per_s", "updates_per_s", "effective_batch", "lag_mean", "exchange_ms")
-    if not all(any(name in line for line in lines) for name in names):
+    if not all(any(name in line for line in lines) for name in (*RATES, *MEANS)):
         raise UsageError(f"--seconds {seconds:g}: too few updates in it to measure; give more, or smaller rollouts")
-    means = {name: statistics.mean(line[name] for line in lines if name in line) for name in names}
+    # A line lacks the rate of what nobody did in its interval, such as acting while a rollout is learned from.
+    timed = [line for line in lines if "updates_per_s" in line]
+    means = {name: statistics.mean(line.get(name, 0.0) for line in timed) for name in RATES}
+    means |= {name: statistics.mean(line[name] for line in lines if name in line) for name in MEANS}
     if config.has_replay:  # acting comes in bursts; the ratio to updates is fixed
         gradients = means["datapoints_per_s"] / config.batch_size
         means["agent_steps_per_s"] = gradients * config.replay_data.steps_per_update

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ddrl.errors import UsageError
+
+
+def check_json_output(target: str) -> None:
+    """Refuses a file that `write_json_output` could not write, before the work whose result it would take.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    path = Path(target)
+    if path.exists():
+        possible = os.access(path, os.W_OK) and not path.is_dir()
+    else:
+        possible = os.access(path.parent, os.W_OK) and path.parent.is_dir()
+    if target != "-" and not possible:
+        raise UsageError(f"--json {target}: it cannot be written; name a file that can be written, or -")
 
 
 def write_json_output(target: str, values: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from ddrl.apex.child import Frame
 from ddrl.apex.segment import renumbered
 from ddrl.apex.shard_replay import ShardReplay
 from ddrl.bench.emulated import actors as emulated_actors
+from ddrl.bench.emulated import apex as emulated_apex
 from ddrl.bench.emulated.actors import FORMAT, EmulatedChild, config_of
 from ddrl.bench.emulated.apex import ActorsArguments, LearnerArguments, measure_actors, measure_learner
 from ddrl.bench.replay_shard import FRAMES, GAMES, recorded_segment
@@ -109,6 +110,14 @@ def test_a_job_of_emulated_actors_inserts_and_samples(short_job):
     # Rates have no upper bound here: a child that the machine held up makes up for it.
     assert found["inserts_per_s"]["2"] > 0 and found["ratio"] == {"2": 1.0}
     assert found["samples_per_s"]["2"] > 0 and found["asleep"] == {"2": 1000.0}
+
+
+def test_a_time_in_which_nothing_was_inserted_is_refused(monkeypatch):
+    """An actor sends a segment when it has all of its steps."""
+    rates = {"steps_per_s": 2.0, "inserts_per_s": 0.0}
+    monkeypatch.setattr(emulated_apex, "_actor_rates", lambda arguments, actors: rates)
+    with pytest.raises(UsageError, match="--seconds 20: too short for a segment to be inserted; give more"):
+        measure_actors(ActorsArguments(step_ms=500.0))
 
 
 def test_no_numbers_of_actors():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
+from ddrl import rundir
+from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments, TakesTrainOptions
-from ddrl.bench.runs import mean_parts
+from ddrl.bench.runs import mean_parts, train_records
 from ddrl.errors import UsageError
+from ddrl.types import Machine
 
 ROWS = {"fast": {"updates": 1234.5, "share": 0.25}, "slow": {"updates": 7, "left": 3}}
 
@@ -74,9 +78,41 @@ def test_help_has_the_details(capsys):
     assert "About this one." in text and "\n  one  what it is\n" in text and "--train-options" not in text
 
 
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
-    with pytest.raises(UsageError, match="name a file that can be written"):
-        benchmark()(["--json", str(tmp_path / "no" / "file")])
+def test_a_file_that_cannot_be_written_is_one_line_before_anything_is_measured(tmp_path):
+    (tmp_path / "file").touch()
+    unmeasured = dataclasses.replace(benchmark(), measure=lambda arguments: pytest.fail("it was measured"))
+    for target in (tmp_path, tmp_path / "no" / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="name a file that can be written"):
+            unmeasured(["--json", str(target)])
+
+
+def launched(monkeypatch, status=0, said=(), stop=lambda path: None):
+    """`train_records` without ranks, with a program of its own; the launcher prints these lines and returns this."""
+
+    def train(config, resume, machine, console, ranks, stop_seconds):
+        path = Path(config.run.run_dir)
+        path.mkdir()
+        stop(path)
+        for text in said:
+            console.print(text, highlight=False, markup=False)
+        return status
+
+    monkeypatch.setattr("ddrl.launch.local.train", train)
+    config = preset("smoke", None, Machine(2, 1 << 40), "a2c")
+    return train_records(config, ["a program"])
+
+
+def test_control_c_ends_a_program_that_may_end_its_run_itself(monkeypatch):
+    assert launched(monkeypatch, stop=lambda path: rundir.ask_to_stop(path, "it has all that it wants")) == []
+    with pytest.raises(KeyboardInterrupt):  # as the launcher does
+        launched(monkeypatch, stop=lambda path: (path / rundir.STOP).touch())
+
+
+def test_a_run_that_failed_says_why_and_not_where_its_log_was(monkeypatch):
+    why = "worker 0 has ended:" + 20 * " for a reason"
+    with pytest.raises(UsageError) as raised:
+        launched(monkeypatch, 1, ["run directory x", f"ddrl: the run failed: {why}", "see x/log.txt; go on with it"])
+    assert str(raised.value) == f"the run failed: {why}"
 
 
 def test_means_by_name_leave_out_what_tells_nothing():

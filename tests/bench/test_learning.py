@@ -98,6 +98,7 @@ def test_the_real_program_without_its_library_is_one_line(ours, capsys):
     [
         ("--repeats 0", "--repeats 0: must be a finite number of at least 1"),
         ("--learning-rate 0", "--learning-rate 0"),
+        ("--target-score nan", "--target-score nan: must be a finite number"),
         ("--batch-size 300", "300"),
         ("--peer-python /no/python", "--peer-python /no/python: no program there"),
     ],

@@ -162,6 +162,22 @@ def test_a_peer_that_takes_too_long_is_ended(tmp_path):
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+def test_processes_in_groups_of_their_own_are_ended_too(tmp_path):
+    """As mpirun's ranks are."""
+    python = peer_python(
+        tmp_path,
+        f"""
+import os, subprocess
+nothing = subprocess.DEVNULL
+child = subprocess.Popen(["sleep", "300"], stdout=nothing, stderr=nothing, preexec_fn=os.setpgrp)
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+print("RESULT 7", flush=True)
+""",
+    )
+    assert ranks.json_line([python], os.environ, 60.0) == 7
+    assert not alive(int((tmp_path / "child").read_text()))
+
+
 def learning(period, steps_per_update, rate, seconds):
     """Records of a run whose updates begin after 4 s, and whose acting is up to a period ahead, in bursts."""
     lines = []

@@ -369,6 +369,25 @@ def test_what_the_profile_costs_is_the_median_of_pairs_of_runs(monkeypatch, tmp_
     assert told["rate_with_the_profile_over_without"] == 0.95
 
 
+def test_rates_that_are_not_there_are_not_compared(monkeypatch, capsys):
+    monkeypatch.setattr(command, "_run", lambda config, arguments, record: ([], 0.0))
+    assert cli.main(["bench", "profile", "a2c", "--overhead-rounds", "1", "--seconds", "1"]) == 2
+    assert capsys.readouterr().err == "ddrl: --seconds 1: too short to compare rates; give more\n"
+
+
+def test_the_rate_is_that_of_the_window(monkeypatch):
+    """The last lines are of the time in which the ranks write what they have recorded."""
+    rates = [9.0, 9.0, 9.0, 100.0, 300.0, 1.0, 1.0]
+
+    def train(config, program, **settings):
+        rundir.write_json(rank.Request(**json.loads(program[-1])).file(0), {})
+        return [{"update": update, "agent_steps_per_s": rate} for update, rate in enumerate(rates)]
+
+    monkeypatch.setattr(command, "train_records", train)
+    arguments = command.ProfileArguments(train_options=("a2c",), seconds=2.0, warm_up=1.0)
+    assert command.measure(arguments)["agent_steps_per_s"] == 200.0
+
+
 def test_a_profile_that_fails_ends_the_run_and_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(rank, "installed", lambda recorder: owner_of("ddrl.exchange.local:Gone.poll"))
     monkeypatch.setattr(rank, "read_metrics", lambda path: [{"kind": "train", "update": 1}])
@@ -390,6 +409,7 @@ def test_a_profile_that_fails_ends_the_run_and_says_why(tmp_path, monkeypatch):
 def test_a_rank_writes_what_happened_in_the_window_and_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(rank, "read_metrics", lambda path: [{"kind": "train", "update": 1}])
     monkeypatch.setattr(rank, "CALLS", 10)
+    monkeypatch.setattr("cluster.topology.cpu_quota", lambda: 1.0)
     end = threading.Event()
     transport = importlib.import_module("ddrl.exchange.local").LocalTransport()
 
@@ -405,6 +425,7 @@ def test_a_rank_writes_what_happened_in_the_window_and_ends_the_run(tmp_path, mo
     thread.join()
     found = Rank.read(0, rundir.read_json(request.file(0)))
     assert (tmp_path / rundir.STOP).exists() and found.wall >= 500 * MS
+    assert found.cores == 1, "no more than its quota"
     spans = found.spans[thread.native_id]
     assert len(spans) > 3 and all(found.start <= span.start <= span.stop <= found.stop for span in spans)
     assert found.threads[thread.native_id][0] == "polls-1" and "polls: transport" in report([found])["parts"]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddrl.bench import replay
+from ddrl.bench import replay, replay_shard
 from ddrl.errors import UsageError
 
 SMALL = ["--replay-capacity", "6000", "--batch-size", "32", "--seconds", "0.2", "--tree-items", "10", "1000"]
@@ -35,6 +35,13 @@ def test_a_replay_larger_than_memory_is_refused(monkeypatch):
     monkeypatch.setattr(replay, "available_memory", lambda: 1_000_000)
     with pytest.raises(UsageError, match="needs 7,[0-9,]* bytes .* 1,000,000 .*--replay-capacity"):
         replay.measure(replay.ReplayArguments(replay_capacity=1000))
+
+
+def test_a_shard_larger_than_memory_is_refused_before_a_game_is_played(monkeypatch):
+    monkeypatch.setattr(replay_shard, "available_memory", lambda: 1_000_000)
+    monkeypatch.setattr(replay_shard, "recorded_frames", lambda: pytest.fail("it was played"))
+    with pytest.raises(UsageError, match="needs [0-9,]* bytes .* 1,000,000 .*--replay-capacity"):
+        replay.measure(replay.ReplayArguments(kind="shard-images", replay_capacity=1000))
 
 
 def test_bad_options_are_refused():

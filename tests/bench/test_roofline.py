@@ -44,7 +44,10 @@ def test_updates_and_layouts_of_an_agent_step():
     assert roofline.times(ppo)["layout"] == 1 / rollout, "of a rollout's versions one acts"
     assert roofline.times(ppo)["update"] == ppo.algorithm.epochs / ppo.batch_size > 1 / rollout
     every = rainbow.replay_data.steps_per_update
-    assert roofline.times(rainbow)["update"] == roofline.times(rainbow)["layout"] == 1 / every
+    assert roofline.times(rainbow)["update"] == 1 / every
+    assert roofline.times(rainbow)["layout"] == 1 / rainbow.rows < 1 / every, "all simulators act with one version"
+    dqn = preset("smoke", None, machine, "dqn")
+    assert roofline.times(dqn)["layout"] == 1 / dqn.replay_data.target_period, "its actors act with the target network"
     two = a2c.changed(exchange={"workers": 2, "parameter_servers": 1})
     assert roofline.times(two)["update"] == 1 / (2 * a2c.batch_size), "two workers share an update"
     assert roofline.times(two)["layout"] == 1 / a2c.batch_size, "and each lays out its weights"
@@ -85,11 +88,20 @@ def test_what_cannot_run_is_said_in_one_line():
         roofline.measure_roofline(unknown, 0.05, 1)
 
 
-@pytest.mark.parametrize("algorithm, uses, batch", [("a2c", 1, 80), ("ppo", 4, 32), ("rainbow", 8, 32), ("dpg", 4, 32)])
-def test_every_kind_of_batch(algorithm, uses, batch):
+def test_ape_x_has_no_roofline():
+    apex = preset("smoke", None, Machine(2, 16 * 10**9), "apex-dqn")
+    with pytest.raises(UsageError, match="^apex-dqn: its actors and its learner do not wait for each other"):
+        roofline.measure_roofline(apex, 0.05, 1)
+
+
+@pytest.mark.parametrize(
+    "algorithm, uses, targets, batch",
+    [("a2c", 1, 0, 80), ("ppo", 4, 0, 32), ("rainbow", 8, 8, 32), ("dpg", 4, 4, 32), ("sac", 8, 0, 32)],
+)
+def test_every_kind_of_batch(algorithm, uses, targets, batch):
     config = preset("smoke", None, Machine(2, 16 * 10**9), algorithm)
     result = roofline.measure_roofline(config, 0.05, 1)
     each = roofline.times(config)
-    assert each["gradient"] == uses and each.get("target", 0) == (uses if config.has_replay else 0)
+    assert each["gradient"] == uses and each.get("target", 0) == targets
     assert result["roofline"] == pytest.approx(1 / sum(count / result[part] for part, count in each.items()))
     assert (result["uses"], result["gradient_batch"]) == (uses, batch)

@@ -49,3 +49,25 @@ def test_warm_up_and_the_unfinished_last_line_do_not_count(monkeypatch):
     lines = [line(i + 1, agent_steps_per_s=rate) for i, rate in enumerate(rates)]
     monkeypatch.setattr(train, "run_for", lambda config, seconds: [line(0), *lines])
     assert train._run(CONFIG, 20.0)["agent_steps_per_s"] == 150.0
+
+
+def test_an_interval_without_agent_steps_counts_in_their_rate(monkeypatch):
+    """On a slow machine PPO acts for seconds, and then learns for as long; such a line lacks the rate."""
+    warm_up = [line(i + 1) for i in range(train.WARM_UP_LINES)]
+    learning = {name: value for name, value in line(8).items() if name != "agent_steps_per_s"}
+    lines = [*warm_up, line(7, agent_steps_per_s=300.0), learning, line(9)]
+    monkeypatch.setattr(train, "run_for", lambda config, seconds: lines)
+    assert train._run(CONFIG, 20.0)["agent_steps_per_s"] == 150.0
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
+def test_a_roofline_without_an_end_is_refused(seconds):
+    with pytest.raises(UsageError, match=f"--roofline-seconds {float(seconds)}: must be a finite number above 0"):
+        train.EndToEndArguments(roofline_seconds=float(seconds))
+
+
+def test_the_preset_of_a_settings_file_is_kept(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("preset: smoke\n")
+    assert train.config_of(["a2c", "--config", str(file)]).environment.game == "ddrl/Catch-v0"
+    assert train.config_of(["a2c", "--preset=smoke"]).environment.game == "ddrl/Catch-v0"

@@ -98,7 +98,7 @@ def measure_actors(arguments: ActorsArguments) -> dict[str, Any]:
     """Measures each rate by number of actors.
 
     Raises:
-        UsageError: MPI is missing, there is too little memory, or a shard refused what was sent.
+        UsageError: MPI is missing, there is too little memory or time, or a shard refused what was sent.
     """
     measured = {number: _actor_rates(arguments, number) for number in arguments.actors}
     shares = ("shard_busy", "shard_cores", "waiting")
@@ -107,6 +107,8 @@ def measure_actors(arguments: ActorsArguments) -> dict[str, Any]:
         for name in measured[arguments.actors[0]]
     }
     inserts = {number: rates["inserts_per_s"] for number, rates in measured.items()}
+    if not inserts[arguments.actors[0]]:
+        raise UsageError(f"--seconds {arguments.seconds:g}: too short for a segment to be inserted; give more")
     each, asleep = inserts[arguments.actors[0]] / arguments.actors[0], 1000.0 * arguments.simulators / arguments.step_ms
     values["linear"] = by_number({number: each * number for number in inserts}, 1)
     values["ratio"] = by_number({number: rate / (each * number) for number, rate in inserts.items()}, 3)

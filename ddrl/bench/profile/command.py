@@ -82,8 +82,10 @@ def measure(arguments: ProfileArguments) -> dict[str, Any]:
         ranks, rate = _run(config, arguments, True)
     if arguments.trace:
         _write_trace(arguments.trace, trace(ranks))
-    told = {"agent_steps_per_s": rate, **report(ranks)}
+    told = {"agent_steps_per_s": rate or None, **report(ranks)}
     if arguments.overhead_rounds:
+        if not all(rates[False] + rates[True]):
+            raise UsageError(f"--seconds {arguments.seconds:g}: too short to compare rates; give more")
         ratios = [profiled / alone for alone, profiled in zip(rates[False], rates[True], strict=True)]
         told["rate_with_the_profile_over_without"] = statistics.median(ratios)
         told["rates"] = {"without": rates[False], "with": rates[True]}
@@ -91,7 +93,10 @@ def measure(arguments: ProfileArguments) -> dict[str, Any]:
 
 
 def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tuple[list[Rank], float]:
-    """Trains once; returns what each rank recorded, and agent steps/s. Without `record`, the ranks record nothing."""
+    """Trains once; returns what each rank recorded, and agent steps/s in the window, 0 if it is too short for a rate.
+
+    Without `record`, the ranks record nothing.
+    """
     with tempfile.TemporaryDirectory() as directory:
         request = {
             "directory": directory,
@@ -109,7 +114,8 @@ def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tupl
         if "error" in found:
             raise UsageError(f"rank {rank} could not be profiled: {found['error']}")
     rates = [line.get("agent_steps_per_s", 0.0) for line in records if line["update"]]
-    window = rates[1 + round(arguments.warm_up) : -1]  # one line per second; the last is the run's end
+    # One line per second; those after the window are of the time in which the profile is written, and the run ends.
+    window = rates[1 + round(arguments.warm_up) : -1][: max(1, round(arguments.seconds))]
     return [Rank.read(rank, found) for rank, found in enumerate(ranks) if found], statistics.mean(window or [0.0])
 
 

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.job import detect_job
+from cluster.topology import usable_cores
 from ddrl.bench.profile.parts import installed, name_emulators, threads_now
 from ddrl.bench.profile.spans import Recorder, clipped, thread_time
 from ddrl.errors import in_one_line
 from ddrl.reporting.metrics import read_metrics
 from ddrl.roles.__main__ import main
-from ddrl.rundir import STOP, read_json, write_json
+from ddrl.rundir import ask_to_stop, read_json, write_json
 
 POLL_SECONDS = 0.1
 CALLS = 20_000  # calls of an empty function, to measure the cost of a span
@@ -83,7 +84,7 @@ def profile(request: Request, rank: int, run_dir: Path) -> None:
     except Exception as error:  # noqa: BLE001 - a run that nobody ends would go on for ever
         with contextlib.suppress(OSError):
             write_json(request.file(rank), {"error": in_one_line(error)})
-        (run_dir / STOP).touch()
+        ask_to_stop(run_dir, "the profile failed")
 
 
 def _profile(request: Request, rank: int, run_dir: Path) -> None:
@@ -100,7 +101,7 @@ def _profile(request: Request, rank: int, run_dir: Path) -> None:
         end = time.monotonic() + WRITTEN_SECONDS
         while not all(request.file(other).exists() for other in range(request.ranks)) and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
-        (run_dir / STOP).touch()
+        ask_to_stop(run_dir, "the profile is written")
 
 
 def _let_pass(request: Request, start: int) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _recorded(request: Request, start: int) -> dict[str, Any]:
         "stop": after.wall,
         "process": after.process - before.process,
         "machine": after.machine - before.machine,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(usable_cores()),
         "span_ns": _span_cost(),
         "threads": threads,
         "spans": {track.thread: clipped(spans, before.wall, after.wall) for track, spans in tracks},
