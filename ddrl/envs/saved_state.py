@@ -29,6 +29,7 @@ STATELESS = {
 }  # fmt: skip
 """Wrappers that keep nothing on which later steps depend, except the step count of TimeLimit, which is saved."""
 LIMITED = "time_limit_steps"
+OWN = "simulator/"  # before the names of what a simulator adds to the state of its game, which may have the same names
 _WORD = (1 << 64) - 1
 
 
@@ -139,24 +140,27 @@ def gives_state(env: gymnasium.Env) -> bool:
 
 def get_simulator_state(simulator: Simulator) -> dict[str, np.ndarray]:
     """The state of a simulator whose `env` has a state keeper, and which has no spare instance."""
-    state = {**_keeper_of(simulator).get_state(), "ended": np.array(simulator.ended)}
+    own = {"ended": np.array(simulator.ended)}
     if isinstance(simulator, PausingSimulator):
         if simulator.final is not None:
-            state["final"] = simulator.final
+            own["final"] = simulator.final
         if simulator.fresh is not None:
             observation, info = simulator.fresh
-            state["fresh"], state["fresh_lives"] = np.array(observation), np.array(info.get("lives", 0))
-    return state
+            own["fresh"], own["fresh_lives"] = np.array(observation), np.array(info.get("lives", 0))
+    return {**_keeper_of(simulator).get_state(), **{OWN + name: value for name, value in own.items()}}
 
 
 def set_simulator_state(simulator: Simulator, state: dict[str, np.ndarray]) -> None:
     """Inverse of get_simulator_state."""
-    _keeper_of(simulator).set_state(state)
-    simulator.ended = bool(state["ended"])
+    prefix = OWN if f"{OWN}ended" in state else ""  # which older checkpoints do not have
+    names = {prefix + name: name for name in ("ended", "final", "fresh", "fresh_lives")}
+    own = {names[name]: value for name, value in state.items() if name in names}
+    _keeper_of(simulator).set_state({name: value for name, value in state.items() if name not in names})
+    simulator.ended = bool(own["ended"])
     if isinstance(simulator, PausingSimulator):
-        fresh = "fresh" in state
-        simulator.fresh = (state["fresh"], {"lives": int(state["fresh_lives"])}) if fresh else None
-        simulator.final = state.get("final")
+        fresh = "fresh" in own
+        simulator.fresh = (own["fresh"], {"lives": int(own["fresh_lives"])}) if fresh else None
+        simulator.final = own.get("final")
 
 
 def _keeper_of(simulator: Simulator) -> StateKeeper:

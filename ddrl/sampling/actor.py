@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypedDict
 
@@ -168,6 +169,11 @@ class Actor:
         self.environment.set_state(part(state, "environment."))
         self._step = Step(**part(state, "step."))
         return True
+
+
+def furthest_draw(state: dict[str, np.ndarray]) -> int:
+    """The largest count of draws in a state that any schedule saved; 0 if it has none."""
+    return max((int(array.max()) for key, array in state.items() if re.fullmatch(r"actor\d*\.draws", key)), default=0)
 
 
 def part(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import queue
-import re
 import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ddrl.sampling.actor import furthest_draw
 from ddrl.sampling.rollouts import POLL_SECONDS, Ended, RolloutActor, columns
 from ddrl.types import Snapshot, Unroll
 
@@ -110,10 +110,9 @@ class ActorThreads:
             if f"actor{i}.draws" in state
         ]
         # The exploration of groups that are new goes on where the furthest simulator was, too.
-        drawn = [int(array.max()) for key, array in state.items() if re.fullmatch(r"actor\d+\.draws", key)]
         for i, actor in enumerate(self.actors):
-            if drawn and f"actor{i}.draws" not in state:
-                actor.begin_at(max(drawn))
+            if f"actor{i}.draws" not in state:
+                actor.begin_at(furthest_draw(state))
         return len(goes_on) == len(self.actors) and all(goes_on)
 
     def join(self) -> None:

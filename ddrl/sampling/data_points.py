@@ -109,7 +109,10 @@ class DataPointBuilder:
         return {name: getattr(self, name).copy() for name in names}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """The inverse of `get_state`."""
+        """The inverse of `get_state`; segments that were begun with another unroll length are forgotten."""
+        if len(state["action"]) != len(self.action):
+            self.length[:] = 0
+            return
         for name, array in state.items():
             getattr(self, name)[...] = array
 

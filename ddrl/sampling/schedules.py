@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.actor import furthest_draw
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.data_points import DataPointActor
 from ddrl.sampling.normalization import Seen
@@ -109,6 +110,9 @@ class Producer(Protocol):
     def draws(self) -> np.ndarray:
         """As `Actor.draws`."""
 
+    def begin_at(self, draws: int) -> None:
+        """As `Actor.begin_at`."""
+
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
         """Goes on from a saved state; True if the environments go on where they were."""
 
@@ -160,6 +164,8 @@ class Asynchronous(Schedule):
         for i, actor in enumerate(self.actors):
             if f"actor{i}.draws" in state:
                 actor.set_state({"draws": state[f"actor{i}.draws"]})
+            else:
+                actor.begin_at(furthest_draw(state))
             actor.reset(reset_seed + i)
         for thread in self._threads:
             thread.start()
@@ -261,6 +267,8 @@ class Synchronized(Schedule):
             batcher = {k.removeprefix("batcher."): v for k, v in state.items() if k.startswith("batcher.")}
             self.batcher.set_state(batcher)
         else:
+            if not actor:  # the run begins, or its schedule was asynchronous
+                self.actor.begin_at(furthest_draw(state))
             self.actor.reset(reset_seed)
             self.batcher.clear()
 

@@ -66,7 +66,10 @@ def calibrate(records: Sequence[Mapping[str, Any]], system: System) -> Calibrati
         )
     if train[-1]["update"] <= train[0]["update"]:
         raise UsageError("--calibrate: no updates between its first and its last interval: the run stalled")
-    rate, mean, deviation = (_typical(train, name) for name in ("updates_per_s", "compute_ms", "compute_ms_deviation"))
+    train = _typical(train)
+    rate, mean, deviation = (
+        statistics.mean(r[name] for r in train) for name in ("updates_per_s", "compute_ms", "compute_ms_deviation")
+    )
     split = [r.get("time_split", {}).get("parameter_server", {}) for r in train]
     handled = statistics.mean(s.get("receive", 0.0) + s.get("send", 0.0) for s in split) / rate
     if system.asynchronous:  # a gradient is applied where it is received
@@ -90,7 +93,7 @@ def _with_decision(system: System, cycle: float) -> System:
     return system
 
 
-def _typical(train: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Mean of the intervals without those that stalled, which tell nothing of the others."""
+def _typical(train: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The intervals without those that stalled, which tell nothing of the others."""
     usual = statistics.median(record["updates_per_s"] for record in train)
-    return statistics.mean(record[name] for record in train if record["updates_per_s"] >= STALLED * usual)
+    return [record for record in train if record["updates_per_s"] >= STALLED * usual]

@@ -16,8 +16,14 @@ from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.gymnasium_path import make_atari
 from ddrl.envs.protocols import BA3C, STOOKE
-from ddrl.envs.saved_state import generator_state, get_simulator_state, set_generator_state, state_keeper
-from ddrl.envs.simulators import PausingSimulator
+from ddrl.envs.saved_state import (
+    generator_state,
+    get_simulator_state,
+    set_generator_state,
+    set_simulator_state,
+    state_keeper,
+)
+from ddrl.envs.simulators import PausingSimulator, Simulator
 from ddrl.errors import UsageError
 from ddrl.types import EpisodeEnd
 from tests.envs.driving import assert_same, drive
@@ -292,7 +298,37 @@ def test_a_saved_state_stays_as_it_is_while_the_game_steps_on():
     state = get_simulator_state(simulator)
     simulator.env.step(0)
     assert simulator.env.place.tolist() == [2.0]
-    assert [state[name].tolist() for name in ("place", "final", "fresh")] == [[1.0]] * 3
+    assert [state[name].tolist() for name in ("place", "simulator/final", "simulator/fresh")] == [[1.0]] * 3
+
+
+class Clashing(Named):
+    """Its state has the names of what a simulator saves."""
+
+    def __init__(self):
+        super().__init__({name: np.array([number, 7]) for number, name in enumerate(("ended", "final", "fresh"))})
+
+    def set_state(self, state):
+        self.gives = state
+
+
+@pytest.mark.parametrize("kind", [Simulator, PausingSimulator])
+def test_a_game_gets_the_state_that_it_gave_whatever_its_names(kind):
+    simulator, other = kind(Clashing()), kind(Clashing())
+    simulator.ended = True
+    other.env.gives = {}
+    set_simulator_state(other, get_simulator_state(simulator))
+    given = {name: value.tolist() for name, value in other.env.gives.items()}
+    assert other.ended and given == {"ended": [0, 7], "final": [1, 7], "fresh": [2, 7]}
+
+
+def test_a_state_of_an_older_checkpoint_has_the_names_without_a_prefix():
+    simulator, other = PausingSimulator(InPlace()), PausingSimulator(InPlace())
+    simulator.reset(0)
+    simulator.next(0)
+    simulator.reset_ended()
+    older = {name.removeprefix("simulator/"): value for name, value in get_simulator_state(simulator).items()}
+    set_simulator_state(other, older)
+    assert other.ended and other.final.tolist() == other.fresh[0].tolist() == [1.0]
 
 
 def test_the_state_of_wrappers_that_remember_is_not_known():

@@ -68,8 +68,8 @@ def policy(parameters, observations):
     return np.stack([np.sin(value), np.cos(value)], axis=1).astype(np.float32), value.astype(np.float32)
 
 
-def make_actor(environment=None, first_id=0, metrics=None, batcher=None, batch=BATCH):
-    segments = DataPointBuilder(ENVIRONMENTS, N, (2,), np.float32, lambda version: 0.9, lambda r: r, False)
+def make_actor(environment=None, first_id=0, metrics=None, batcher=None, batch=BATCH, length=N):
+    segments = DataPointBuilder(ENVIRONMENTS, length, (2,), np.float32, lambda version: 0.9, lambda r: r, False)
     metrics = metrics or RankMetrics("worker", 0)
     batcher = batcher or Batcher(batch, (2,), np.float32)
     return DataPointActor(
@@ -299,3 +299,34 @@ def test_other_simulators_than_before_draw_no_number_again():
     for actor, furthest in zip(schedule.actors, (9, 5), strict=True):
         draws = actor.get_state()["draws"]
         assert len(draws) > 2 and (draws == furthest).all()
+
+
+ANOTHER_SCHEDULE = {
+    "fewer groups": ({"actor0.draws": np.array([3, 9])}, asynchronous),
+    "synchronized": ({"actor.draws": np.array([3, 9])}, asynchronous),
+    "asynchronous": ({"actor0.draws": np.array([5]), "actor1.draws": np.array([3, 9])}, synchronized),
+}
+
+
+@pytest.mark.parametrize("before", ANOTHER_SCHEDULE)
+def test_more_groups_or_another_schedule_than_before_draw_no_number_again(before):
+    state, make = ANOTHER_SCHEDULE[before]
+    schedule = make()
+    schedule.set_state(state, reset_seed=2)
+    schedule.stop()
+    actors = schedule.actors if make is asynchronous else [schedule.actor]
+    assert all((actor.draws() == 9).all() for actor in actors)
+
+
+@pytest.mark.parametrize("length", [N - 1, N + 2])
+def test_segments_of_another_unroll_length_than_before_are_forgotten_and_the_games_go_on(length):
+    before = synchronized()
+    before.set_state({}, reset_seed=3)
+    batches_of(before, range(1))
+    assert before.actor.segments.length.any()
+    actor = make_actor(length=length)
+    resumed = Synchronized(actor)
+    resumed.set_state(before.get_state(), reset_seed=99)
+    np.testing.assert_array_equal(actor.step.observation, before.actor.step.observation)
+    assert not actor.segments.length.any()
+    batches_of(resumed, range(1, 4))

@@ -73,10 +73,16 @@ def test_runs_that_stalled_are_refused():
 
 def test_an_interval_that_stalled_does_not_count():
     lines = records(0.1, 5.0)
-    stalled = {"updates_per_s": 0.5, "compute_ms": 1900.0, "compute_ms_deviation": 800.0}
+    stalled = {
+        "updates_per_s": 0.5,
+        "compute_ms": 1900.0,
+        "compute_ms_deviation": 800.0,
+        "time_split": {"parameter_server": {"receive": 0.0002, "send": 0.0002}},
+    }
     found = of([*lines[:5], lines[5] | stalled, *lines[6:]])
     assert found.measured_updates_per_s == of(lines).measured_updates_per_s
     assert found.system.compute == of(lines).system.compute
+    assert found.system.message_seconds == pytest.approx(of(lines).system.message_seconds, rel=1e-9)
 
 
 def test_a_run_of_a_ddrl_that_did_not_time_gradients_is_refused():
