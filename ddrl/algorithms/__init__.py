@@ -147,8 +147,9 @@ def network_for(config: TrainConfig, shape: tuple[int, ...], dtype: Any, space: 
     algorithm = algorithm_of(config.algorithm)
     network = algorithm.network(config.network, config.algorithm, shape, dtype, space)
     network.add_scalars(algorithm.learned(config.algorithm, space))
-    if LOG_DEVIATION in network.initializers:
-        network.initializers[LOG_DEVIATION] = constant(config.network.initial_log_deviation)
+    deviation = config.network.initial_log_deviation  # 0: the network's own, which in the system's networks is 0
+    if deviation and LOG_DEVIATION in network.initializers:
+        network.initializers[LOG_DEVIATION] = constant(deviation)
     observations, rewards = config.network.normalize_observations, config.algorithm.normalize_rewards
     if observations or rewards:
         network.normalize(shape, dtype, observations, rewards)

@@ -127,9 +127,10 @@ class NetworkConfig:
     policy_layers: tuple[int, ...] = (300, 200)
     """Neurons of each hidden layer of the policy."""
     critic_layers: tuple[int, ...] = (400, 300)
-    """Neurons of each hidden layer of the critic. The action enters after the first layer."""
+    """Neurons of each hidden layer of the critic. The action enters after the first layer; in SAC, before it."""
     initial_log_deviation: float = 0.0
-    """Logarithm of the standard deviation with which the Gaussian policy of an actor-critic begins."""
+    """Logarithm of the standard deviation with which the Gaussian policy of an actor-critic begins. With 0, a network
+    of your own begins as it says."""
     normalize_observations: bool = False
     """Normalize observations by their running mean and standard deviation, clipped to +-10. The statistics are those of
     all workers, and are frozen in evaluation. Byte images are left as they are."""

@@ -40,7 +40,7 @@ class GreedyActions:
         seed: of the random actions.
 
     Attributes:
-        forced: actions that the rule has sent.
+        forced: actions that the rule has put in place of others.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class GreedyActions:
         self._run[rows] = np.where(choice == self._last[rows], self._run[rows] + 1, 1)
         self._last[rows] = choice
         stuck = self._run[rows] >= self._limit if self._limit else np.zeros(len(rows), bool)
-        stuck &= legal(logits)[:, 1:2].any(axis=1)
+        stuck &= (choice != 1) & legal(logits)[:, 1:2].any(axis=1)
         self.forced += int(stuck.sum())
         return self._explore(np.where(stuck, 1, choice).astype(np.int32), rows, logits)
 

@@ -118,7 +118,8 @@ class Agent:
             UsageError: the algorithm has values of actions, or continuous actions.
         """
         if self.network.head is not None or not isinstance(self.action_space, Discrete):
-            raise UsageError(f"{self.config.title} has no action probabilities here; ask for q_values or values")
+            others = "values" if self.network.head is None else "q_values or values"
+            raise UsageError(f"{self.config.title} has no action probabilities here; ask for {others}")
         rows, single = self._rows(observation)
         logits = self.policy(rows)
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -131,7 +132,8 @@ class Agent:
             UsageError: the algorithm learns a policy.
         """
         if self.network.head is None:
-            raise UsageError(f"{self.config.title} has no action values; ask for probabilities or values")
+            others = "probabilities or values" if isinstance(self.action_space, Discrete) else "values"
+            raise UsageError(f"{self.config.title} has no action values; ask for {others}")
         rows, single = self._rows(observation)
         return _first_if(single, self.policy(rows))
 

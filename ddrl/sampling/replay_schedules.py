@@ -146,8 +146,8 @@ class ReplaySchedule(GroupSchedule):
         return self._acting_state() | target | self.batches.get_state() | self._saved_replay()
 
     def _tell(self, finite: Finite) -> None:
-        """Counts the steps that were left out; the first time, an event names one."""
-        self.metrics.count("transitions_left_out", int(finite.left_out.sum()))
+        """Counts the transitions that were left out; the first time, an event names what was not finite."""
+        self.metrics.count("transitions_left_out", int((finite.left_out & (finite.unroll.valid > 0)).sum()))
         if not self._told:
             self._told = True
             step, simulator, field = finite.first

@@ -32,6 +32,14 @@ def test_repeat_rule_off():
     assert [greedy(np.zeros((1, 1)), np.zeros(1, np.int64))[0] for _ in range(50)] == [2] * 50
 
 
+def test_the_repeat_rule_forces_no_action_that_the_policy_chose_itself():
+    choice = [1]
+    greedy = GreedyActions(lambda o: np.tile(np.eye(4)[choice[0]], (len(o), 1)), 1, repeat_fire_after=3)
+    assert [greedy(np.zeros((1, 1)), np.zeros(1, np.int64))[0] for _ in range(5)] == [1] * 5 and greedy.forced == 0
+    choice[0] = 2
+    assert [greedy(np.zeros((1, 1)), np.zeros(1, np.int64))[0] for _ in range(4)] == [2, 2, 1, 1] and greedy.forced == 2
+
+
 def test_random_actions_come_with_their_probability_and_depend_on_the_seed_alone():
     def chosen(epsilon, seed):
         greedy = GreedyActions(always_right, 500, 0, epsilon, seed)

@@ -8,7 +8,8 @@ import pytest
 from ddrl.algorithms import network_for, preset
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
-from ddrl.networks.network import LOG_DEVIATION
+from ddrl.networks.mlp import MLP
+from ddrl.networks.network import LOG_DEVIATION, constant
 from ddrl.types import Continuous, Discrete, Machine
 
 
@@ -24,6 +25,22 @@ def test_a_gaussian_policy_begins_with_the_deviation_that_is_set(value):
     np.testing.assert_array_equal(parameters[begin : begin + 2], np.float32(value))
     assert np.abs(parameters[:begin]).sum() > 1.0, "all else is as it was"
     assert LOG_DEVIATION not in network_for(config, (3,), np.float32, Discrete(2)).initializers
+
+
+def narrow(spaces, settings):
+    """A network of a user, whose policy begins with a deviation of its own."""
+    network = MLP(settings, *spaces)
+    network.initializers[LOG_DEVIATION] = constant(-1.0)
+    return network
+
+
+@pytest.mark.parametrize("setting, begins", [(0.0, -1.0), (-2.0, -2.0)])
+def test_a_network_of_a_user_keeps_its_own_deviation_unless_another_is_set(setting, begins):
+    config = preset("mujoco", "Hopper-v5", Machine(2, 1 << 34), "ppo")
+    config = config.changed(network={"network": f"{__name__}:narrow", "initial_log_deviation": setting})
+    network = network_for(config, (3,), np.float32, Continuous((-1.0, -2.0), (1.0, 2.0)))
+    begun = network.initializers[LOG_DEVIATION](np.random.default_rng(0), (2,))
+    np.testing.assert_array_equal(begun, np.float32(begins))
 
 
 def test_a_deviation_beyond_reason_is_refused():

@@ -420,6 +420,8 @@ def test_steps_that_are_not_finite_are_kept_out_counted_and_named_once():
     schedule = make_schedule(Standard)
     training = Training(schedule).run(7)
     buffer = rollout(ROWS[Standard])
+    buffer.valid[:] = 1.0
+    buffer.valid[1, 4], buffer.observation[2, 4] = 0.0, np.nan  # a reset leads to it, which is no transition
     for _ in range(2):
         buffer.reward[1, 2] = np.nan
         schedule._store(buffer)
