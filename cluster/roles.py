@@ -156,11 +156,13 @@ def _check_wishes(seats: Sequence[Seat], sizes: Sizes) -> None:
             f"{ROLE_VARIABLE}={seats[0].wish} on rank 0 ({seats[0].host}), which is the chief: "
             "start the workers' component first"
         )
-    wishes = Counter(seat.wish for seat in seats[sizes.count("chief") :])  # a dedicated chief needs no wish
+    wishes = Counter(seat.wish for seat in seats[1:])
+    wishes["worker"] += not sizes.dedicated_chief  # any other chief is one, whether it asks for that or not
     for role in WISHES:
         if wishes[role] > sizes.count(role):
+            chief = ", the chief included" if role == "worker" and not (seats[0].wish or sizes.dedicated_chief) else ""
             raise ValueError(
-                f"{wishes[role]} ranks have {ROLE_VARIABLE}={role}, and the settings need "
+                f"{wishes[role]} ranks have {ROLE_VARIABLE}={role}{chief}, and the settings need "
                 f"{sizes.count(role)}: change the numbers, or start as many"
             )
 

@@ -167,6 +167,9 @@ def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Opt
         elif tyro.conf.Suppress not in markers:
             named = next((marker.name for marker in markers if getattr(marker, "name", None)), field.name)
             positional = tyro.conf.Positional in markers
+            if positional:  # its choices may be made only now: plugins add algorithms
+                made = (marker.constructor_factory for marker in markers if hasattr(marker, "constructor_factory"))
+                hint = next((make() for make in made if make is not None), hint)
             negative = tyro.conf.FlagCreatePairsOff not in markers
             yield Option(str(named).replace("_", "-"), hint, group, field.name, kind, positional, negative)
 
@@ -345,16 +348,19 @@ def _checked(
                 positional.remove(begun)
             if option is None and not others:
                 raise UsageError(f"{word:.80} belongs to no option ({prog} --help explains the options)")
-            yield _checked_value(option, word, word if option.positional else "") if option else word
+            yield _checked_value(option, word, f"{word:.80}" if option.positional else "") if option else word
             continue
         name, last = name_of(word), None
         if begun in positional:  # an option ends its list
             positional.remove(begun)
-        if name in by_name:
+        switch = by_name.get(name, by_name.get(name.removeprefix("no-")))
+        if switch is not None and switch.hint is bool and (switch.negative or name == switch.name):
+            if "=" in word:  # whose value would be read as a word of its own
+                off = f" or --no-{switch.name}" if switch.negative else ""
+                raise UsageError(f"{word:.80}: it takes no value; write --{switch.name}{off}")
+            yield word
+        elif name in by_name:
             option = by_name[name]
-            if option.hint is bool:
-                yield word
-                continue
             if "=" in word:
                 yield word.split("=", maxsplit=1)[0] + "=" + _checked_value(option, word.split("=", maxsplit=1)[1])
                 continue
@@ -366,7 +372,7 @@ def _checked(
                 raise UsageError(f"--{name}: it needs a value{seen}")
             else:  # as one word, or a value that begins with a dash would be taken for an option
                 yield f"{word}={_checked_value(option, words.pop(0))}"
-        elif (name.removeprefix("no-") in by_name and by_name[name.removeprefix("no-")].hint is bool) or others:
+        elif others:
             yield word
         else:
             meant = _alone(name, options, prog) or hint(name) or meant_by(name, [*by_name, HELP_NAME], "--")

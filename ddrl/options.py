@@ -108,7 +108,10 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     if asked := set(argv) & set(train_help.ASKED):
         print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
         raise SystemExit(0)
-    return _gone_on(start, _fitting(_read(argv, file, start, prog, own)))
+    arguments = _gone_on(start, _fitting(_read(argv, file, start, prog, own)))
+    if arguments.print_config and prog != TRAIN:
+        raise UsageError(f"--print-config: only `{TRAIN}` prints settings; leave it out of `{prog}`")
+    return arguments
 
 
 def without_file(argv: Sequence[str], arguments: TrainArguments) -> list[str]:
@@ -157,15 +160,18 @@ def settings_of(
     Raises:
         UsageError: the settings are refused, with the message of the command line.
     """
-    file = config_files.read(os.fspath(config)) if config else config_files.ConfigFile("", {})
-    new = [*plugin_modules.load_named(file.texts("plugin"), anew=True), *plugin_modules.load_named(plugin)]
-    plugin_modules.refuse_changed(new)  # before a preset of the old file is made
     before: str | None = plain(resume, str)
-    game, run_dir = names.get("game"), plain(names.get("run_dir"), str)
-    texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before}
+    game, run_dir, path = names.get("game"), plain(names.get("run_dir"), str), plain(config, str)
+    texts = {"algorithm": algorithm, "--game": game, "--run-dir": run_dir, "--preset": preset, "--resume": before,
+             "--config": path}  # fmt: skip
     for name, text in texts.items():  # these are needed before the other settings are checked
         if text is not None and not isinstance(text, str):
             raise UsageError(f"{name} is {text!r:.80}, which is not a str")
+    if "plugins" in names:  # the name in config.json
+        raise UsageError("plugins: there is no such setting; did you mean plugin?")
+    file = config_files.read(path) if path else config_files.ConfigFile("", {})
+    new = [*plugin_modules.load_named(file.texts("plugin"), anew=True), *plugin_modules.load_named(plugin)]
+    plugin_modules.refuse_changed(new)  # before a preset of the old file is made
     run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)

@@ -75,6 +75,8 @@ def test_values(words, wanted):
         (["first", "--learning-rate=fast"], "--learning-rate fast: must be a number"),
         (["first", "--text", "--loud"], "--text: it needs a value, not --loud; or write --text=--loud"),
         (["first", "--count"], "--count: it needs a value"),
+        (["first", "--loud=false"], "--loud=false: it takes no value; write --loud or --no-loud"),
+        (["first", "--no-loud=1"], "--no-loud=1: it takes no value; write --loud or --no-loud"),
     ],
 )
 def test_mistakes(words, message):
@@ -133,6 +135,7 @@ def test_every_value_goes_there_and_back_as_words():
     [
         ("PPO", r"PPO: there is no such algorithm; did you mean ppo\?"),
         ("sarsa", "sarsa: there is no such algorithm; choose one of ba3c, "),
+        ("--minutes 5 pppo", r"pppo: must be one of ba3c, .*; did you mean ppo\?"),
         ("ppo --lr 1", r"did you mean --learning-rate\?"),
         ("ppo --total-timesteps 1e6", r"did you mean --agent-steps\?"),
         ("a2c --clip-range 1", "--clip-range: there is no such option for a2c; ba3c, ppo, appo, hts-ppo have it"),
@@ -190,6 +193,8 @@ def test_the_largest_seed_is_taken():
         ("export run --otput x", "--otput: there is no such option; did you mean --output?"),
         ("plan --nods 3", "--nods: there is no such option; did you mean --nodes? (ddrl plan --help"),
         ("plan ppo --lr 1", "--lr: there is no such option; did you mean --learning-rate? (ddrl plan --help"),
+        ("plan ppo --print-config", "--print-config: only `ddrl train` prints settings; leave it out of `ddrl plan`"),
+        ("logs run --no-follow", "--no-follow: there is no such option; did you mean --follow?"),
         ("plan --nodes 1e9", "--nodes 1000000000: must be between 1 and 100000"),
         ("doctor --timeut 3", "--timeut: there is no such option; did you mean --timeout? (ddrl doctor --help"),
         ("tune ppo --spce x", "--spce: there is no such option; did you mean --space? (ddrl tune --help"),

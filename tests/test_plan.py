@@ -113,10 +113,14 @@ def test_the_table(capsys):
     assert max(map(len, lines)) <= 110
 
 
-@pytest.mark.parametrize("updates, batch", [(["--quorum", "2"], 64), (["--updates", "asynchronous"], 32), ([], 96)])
-def test_the_data_points_of_an_update(updates, batch, capsys):
-    answer = planned(capsys, "--workers", "3", "--batch-size", "32", "--nodes", "1", *updates)
-    assert answer["totals"]["effective_batch"] == batch
+@pytest.mark.parametrize(
+    "updates, batch, gradients",
+    [(["--quorum", "2"], 64, 3), (["--updates", "asynchronous"], 32, 1), ([], 96, 3)],
+)
+def test_the_data_points_and_the_bytes_of_an_update(updates, batch, gradients, capsys):
+    totals = planned(capsys, "--workers", "3", "--batch-size", "32", "--nodes", "1", *updates)["totals"]
+    assert totals["effective_batch"] == batch
+    assert totals["bytes_per_update"] == 2 * gradients * 4 * totals["parameters"]
 
 
 @pytest.mark.parametrize(

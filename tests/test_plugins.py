@@ -187,6 +187,11 @@ def test_a_plugin_that_is_named_for_one_run_does_not_count_for_the_next_in_pytho
     with pytest.raises(UsageError, match="it has other contents"):
         ddrl.load(first / "run")
     assert run.config.run.plugins == (str(first / "mine.py"),), "it still counts for the run that was loaded with it"
+    for use in (run.agent, run.evaluate):
+        with pytest.raises(UsageError, match="it has other contents"):
+            ddrl.load(first / "run")
+        with pytest.raises(UsageError, match="there is no checkpoint in"):
+            use()
 
 
 def test_a_relative_file_is_recorded_by_its_absolute_path(tmp_path, monkeypatch):

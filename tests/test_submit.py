@@ -132,6 +132,12 @@ def test_a_dry_run_shows_the_script_and_makes_nothing(here, ddrl):
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.parametrize("ranks, workers", [(8, 6), (64, 56), (100, 88)])
+def test_workers_are_all_ranks_that_a_server_for_each_eight_of_them_leaves(ddrl, ranks, workers):
+    text = script_of(ddrl, "--nodes", "1", "--ranks-per-node", str(ranks))
+    assert shlex.split(text.splitlines()[-1])[-2:] == ["--workers", str(workers)]
+
+
 def test_a_job_asks_for_the_memory_of_rollouts(ddrl):
     words = ("--game", "pong", "--unroll-length", "2048", "--batch-size", "0", "--dry-run")
     status, out, err = ddrl("submit", "train", "hts-ppo", *words)
@@ -229,6 +235,9 @@ CASES = {
     "no job of a run": (["logs", "run", "-f"], "run: no Slurm job has worked there"),
     "a job that is gone": (["logs", "gone"], "job 12 of gone has left the queue without any output"),
     "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run goes with --submit"),
+    "options of no job": (
+        ["study", "scaling", "--list", "--sbatch-options=-H"], "--sbatch-options goes with --submit: give both",
+    ),
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ddrl import plugin_modules, rundir
+from ddrl import checks, plugin_modules, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -70,8 +70,12 @@ class Run:
     @property
     def config(self) -> TrainConfig:
         """All settings."""
-        plugin_modules.load_named(self._plugins)  # which other runs may have been loaded without since then
-        return rundir.load_config(self.path)
+        return rundir.load_config(self._with_plugins())
+
+    def _with_plugins(self) -> Path:
+        """The directory, once its plugins stand for the recorded ones again: other runs may have been loaded since."""
+        plugin_modules.load_named(self._plugins)
+        return self.path
 
     @property
     def result(self) -> dict[str, Any]:
@@ -114,7 +118,7 @@ class Run:
         Args:
             path: of a picture to write, too.
         """
-        figure = figure_of_run(self.path)
+        figure = figure_of_run(self._with_plugins())
         if path is not None:
             figure.savefig(path, dpi=200)
         return figure
@@ -148,10 +152,13 @@ class Run:
         """
         from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 
-        games, seed, epsilon = plain(games, int), plain(seed, int), plain(epsilon, float)
-        named = _named(checkpoint)
+        hints, given = checks.hints(EvaluateArguments), {"games": games, "seed": seed, "epsilon": epsilon}
+        numbers: dict[str, Any] = {
+            name: rundir.decode_value(hints[name], plain(value, hints[name]), name) for name, value in given.items()
+        }
+        run, named = str(self._with_plugins()), _named(checkpoint)
         return evaluate_newest(
-            EvaluateArguments(str(self.path), games, seed, epsilon, actions, os.fspath(starts), named)
+            EvaluateArguments(run, **numbers, actions=actions, starts=os.fspath(starts), checkpoint=named)
         )
 
     def agent(self, checkpoint: int | str | os.PathLike[str] | None = "", seed: int = 0) -> Agent:
@@ -167,13 +174,13 @@ class Run:
         from ddrl.evaluation.agent import load_agent
 
         _, chosen = run_and_checkpoint(str(self.path), _named(checkpoint))
-        return load_agent(self.path, checkpoint=chosen, seed=seed, compute_dtype="float32")
+        return load_agent(self._with_plugins(), checkpoint=chosen, seed=seed, compute_dtype="float32")
 
     def environment(self, render_mode: str | None = None) -> gymnasium.Env:
         """One game as the agent saw it; see `ddrl.make_environment`."""
         from ddrl.evaluation.environment import make_environment
 
-        return make_environment(self, render_mode)
+        return make_environment(self._with_plugins(), render_mode)
 
 
 def _named(checkpoint: int | str | os.PathLike[str] | None) -> str:

@@ -51,7 +51,7 @@ class OwnArguments:
     json: str = ""
     """Write one JSON object to this file (-: standard output) instead of a table."""
     gpus_per_node: int = 0
-    """GPUs that each node must show (0: at least one where Slurm gave some)."""
+    """GPUs that each node must show (0: those that its ranks were given)."""
 
     def __post_init__(self) -> None:
         checks.above(self, 0.0, "timeout")

@@ -104,6 +104,9 @@ class Actions:
             raise UsageError(f"{flag(asked[0])} with {flag(asked[1])}: give one of the two")
         if self.dry_run and not self.submit:
             raise UsageError("--dry-run goes with --submit: give both, or use --list, which runs nothing")
+        for name in ("sbatch_options", "site"):
+            if getattr(self, name) and not self.submit:
+                raise UsageError(f"{flag(name)} goes with --submit: give both")
 
     @property
     def runs(self) -> bool:

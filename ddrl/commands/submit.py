@@ -62,6 +62,7 @@ COMMANDS = ("train", "study", "tune", "site")
 LEAST_MEGABYTES = 2000  # for a core, as in the scripts of slurm/
 NO_LIMIT = 1 << 62  # bytes of memory of nodes whose size is not known here
 BYTES_PER_MEGABYTE = 1e6
+MOST_TRIES = 10  # at a number of workers: each is eight times nearer to one that fits, if there is one
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
@@ -215,7 +216,7 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
     if any(command_line.name_of(word) == role for word in words):
         check_ranks(config, job)
         return words, arguments
-    for _ in range(2):  # twice, as the evaluator has a rank of its own only beside several processes
+    for _ in range(MOST_TRIES):  # whether there is an evaluator, and how many servers, depends on the workers
         number += 0 if job.ranks is None else job.ranks - config.ranks
         if number < 1:
             raise UsageError(

@@ -70,8 +70,9 @@ class TuneArguments:
         ]
         if len(asked) > 1:
             raise UsageError(f"{' and '.join(asked)}: give one of them")
-        if self.dry_run and not self.submit:
-            raise UsageError("--dry-run goes with --submit: give both")
+        for name in ("dry_run", "sbatch_options", "site"):
+            if getattr(self, name) and not self.submit:
+                raise UsageError(f"{checks.flag(name)} goes with --submit: give both")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,10 +106,13 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     Raises:
         UsageError: the settings are refused.
     """
+    from ddrl.tuning.engine import shares
+
     optuna_module()
     at_once = 1 if arguments.submit else arguments.at_once  # tasks of an array do not share this machine
     here = this_machine()
-    share = here._replace(cores=max(1, here.cores // at_once), memory_bytes=here.memory_bytes / at_once)
+    shares(at_once, range(here.cores))  # refused before there is a plan, which would keep the settings for such shares
+    share = here._replace(cores=here.cores // at_once, memory_bytes=here.memory_bytes / at_once)
     own = [option.name for option in command_line.options_of(TuneArguments)]
     asked = options.parse(train, share, "ddrl tune", own)
     if not arguments.space:
@@ -118,6 +122,9 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
         raise UsageError("--resume and --run-dir are for a single run; a search has its trials in --dir")
     if not (run.minutes or run.agent_steps or run.max_updates):
         raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps or --max-updates")
+    if asked.config.evaluation.target_score is not None and arguments.score != "evaluation":
+        why = "only an evaluator can tell when it is reached, and trials have one only with --score evaluation"
+        checks.refuse(asked.config.evaluation, "target_score", f"{why}; use that, or --target-score None")
     name = f"{asked.algorithm}-{uuid.uuid4().hex[:12]}"
     config = with_source_fixed(asked.config)  # now, as all trials are to begin with the same parameters
     plan = Plan(

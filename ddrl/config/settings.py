@@ -180,7 +180,7 @@ class SamplingConfig:
     """Observations per query of the policy (0: all of a group). With --predictors, 0 means those of all simulators. A
     query takes the observations that are ready first."""
     simulator_threads: int = 1
-    """Emulator threads per group."""
+    """Emulator threads per group, at least: a rank whose cores allow for more has more. `ddrl plan` shows how many."""
     queue_batches: int = 2
     """Largest number of batches in the training queue. Acting waits while it is full, which bounds the lag."""
 

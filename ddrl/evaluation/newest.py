@@ -57,6 +57,8 @@ class EvaluateArguments:
     def __post_init__(self) -> None:
         checks.between(self, 1, MOST_GAMES, "games")
         checks.seed(self)
+        if self.actions not in (None, "greedy", "drawn"):  # from Python; any other would be played as greedy
+            checks.refuse(self, "actions", "must be one of greedy, drawn")
         if self.epsilon is not None:
             checks.between(self, 0.0, 1.0, "epsilon")
         if self.epsilon and self.actions == "drawn":

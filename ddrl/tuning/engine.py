@@ -55,7 +55,8 @@ class Running:
         self.path = plan.path(trial.number)
         self.pruned, self.began = False, time.monotonic()
         self._score, self._records = plan.score, list[dict[str, Any]]()
-        self._told: set[int] = set()
+        # What an earlier call has reported stays: Optuna would warn of each rung, and ignore it.
+        self._told = set(trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         self._lines = rundir.JsonLines(self.path / rundir.METRICS)
         nowhere = subprocess.DEVNULL
         with _on(self.cores):
@@ -115,7 +116,7 @@ class Engine:
         self.plan, self.study = plan, open_study(plan)
         self.distributions = distributions(plan.space)
         self.left = plan.trials if most is None else most
-        self.slots = _shares(at_once)
+        self.slots = shares(at_once, sorted(process_cores()))
         self.running: list[Running] = []
         self.seconds: list[float] = []
         self.attempts: dict[int, int] = {}
@@ -190,7 +191,10 @@ class Engine:
 
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if frozen.number not in self._locks and self._lock(frozen.number):
-                return Trial(self.study, frozen._trial_id)  # noqa: SLF001 - Optuna has no public way
+                trial = Trial(self.study, frozen._trial_id)  # noqa: SLF001 - Optuna has no public way
+                for name, distribution in self.distributions.items():  # its process may have ended as it drew them
+                    trial._suggest(name, distribution)  # noqa: SLF001 - which keeps what was drawn
+                return trial
         return None
 
     def _asked(self) -> optuna.Trial | None:
@@ -283,13 +287,12 @@ def _on(cores: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _shares(at_once: int) -> list[tuple[int, ...]]:
+def shares(at_once: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
     """The cores of each of the trials that run at once.
 
     Raises:
         UsageError: there are fewer cores than trials.
     """
-    cores = sorted(process_cores())
     if at_once > len(cores):
         raise UsageError(f"--at-once {at_once}: there are {len(cores)} cores here; use at most one trial per core")
     each = len(cores) // at_once

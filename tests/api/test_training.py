@@ -161,6 +161,8 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
         ({"callbacks": "table"}, "callbacks is 'table', which is not a list"),
         ({"callbacks": None, "minutes": "2"}, "--minutes is '2', which is not of type float"),
         ({"hidden_layers": [64, "64"]}, "--hidden-layers is '64', which is not of type int"),
+        ({"config": {"minutes": 2}}, "--config is {'minutes': 2}, which is not a str"),
+        ({"plugins": ["mine.py"]}, "plugins: there is no such setting; did you mean plugin?"),
     ],
 )
 def test_a_mistake_of_python_is_one_line(names, line):
@@ -209,8 +211,13 @@ def test_a_run_is_evaluated_plotted_and_played(trained, tmp_path):
     run, _ = trained
     record = run.evaluate(games=3, seed=2)
     assert record["games"] == len(record["scores"]) == 3
-    with pytest.raises(ddrl.UsageError, match="--games 0"):
-        run.evaluate(games=0)
+    for names, line in (
+        ({"games": 0}, "--games 0: must be between 1 and"),
+        ({"games": "3"}, "games is '3', which is not of type int"),
+        ({"actions": "sampled"}, "--actions sampled: must be one of greedy, drawn"),
+    ):
+        with pytest.raises(ddrl.UsageError, match=line):
+            run.evaluate(**names)
     again = run.evaluate(games=np.int64(2), seed=np.int64(2), epsilon=np.float32(0.5), checkpoint=None)
     last = json.loads((run.path / "evaluations.jsonl").read_text().splitlines()[-1])
     assert (last["games"], last["seed"], last["scores"]) == (2, 2, again["scores"]), "numbers of NumPy, too"

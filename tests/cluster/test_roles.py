@@ -158,6 +158,7 @@ def test_wishes_are_had(wishes, sizes, roles):
         ),
         (("", "parameter_server", "parameter_server", ""), (3, 1), "2 ranks have DDRL_ROLE=parameter_server, and the"),
         (("worker",) * 4, (3, 1), "4 ranks have DDRL_ROLE=worker, and the settings need 3"),
+        (("",) + ("worker",) * 3, (3, 1), "4 ranks have DDRL_ROLE=worker, the chief included, and the settings need 3"),
         (("", "", "", "evaluator"), (3, 1), "1 ranks have DDRL_ROLE=evaluator, and the settings need 0"),
     ],
 )

@@ -226,6 +226,23 @@ def test_the_journal_is_written_where_the_file_system_has_no_locks(fake, tmp_pat
     assert not (tmp_path / "claims" / "journal.lock").exists(), "it was released"
 
 
+def test_a_trial_whose_process_ended_while_it_was_drawn_is_gone_on_with(fake, tmp_path):
+    assert begin(tmp_path, "--trials", "1") == 0
+    open_study(plans.load(tmp_path)).ask()  # it has no settings yet
+    assert tune(tmp_path, "--trials", "2") == 0 and states(tmp_path) == ["COMPLETE"] * 2
+    assert trials(tmp_path)[1].params.keys() == trials(tmp_path)[0].params.keys()
+
+
+@pytest.mark.filterwarnings("error:The reported value is ignored")
+def test_what_was_reported_of_an_interrupted_trial_is_not_reported_again(fake, tmp_path):
+    assert begin(tmp_path, "--trials", "1") == 0
+    plan = plans.load(tmp_path)
+    open_study(plan).ask(journal.distributions(plan.space)).report(0.25, 2)
+    assert tune(tmp_path, "--trials", "2") == 0 and states(tmp_path) == ["COMPLETE"] * 2
+    scores = trials(tmp_path)[1].intermediate_values
+    assert scores[2] == 0.25 and len(scores) == engine.RUNGS - 1, "the first line is no score of the first rung"
+
+
 def test_failed_trials_are_told_and_count(fake, tmp_path, capsys):
     assert tune(tmp_path, "ba3c", *BASE, "--space", "batch-size=choice(32,64)", "--trials", "6") == 0
     failed = [trial for trial in trials(tmp_path) if trial.state.name == "FAIL"]
@@ -261,6 +278,9 @@ def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
         (("ba3c", *BASE, *SPACE, "--minutes", "0", "--agent-steps", "0"), "a trial would never end"),
         (("ba3c", *BASE, *SPACE, "--at-once", "100000"), "use at most one trial per core"),
         (("ba3c", *BASE, *SPACE, "--run-dir", "x"), "a search has its trials in --dir"),
+        (("ba3c", *BASE, *SPACE, "--target-score", "1"), "trials have one only with --score evaluation; use that, or"),
+        (("ba3c", *BASE, *SPACE, "--print-config"), "only `ddrl train` prints settings; leave it out of `ddrl tune`"),
+        (("ba3c", *BASE, *SPACE, "--sbatch-options=-H"), "--sbatch-options goes with --submit: give both"),
         ((), "no search has begun|name an algorithm|--space"),
     ],
 )
@@ -268,6 +288,7 @@ def test_refusals(tmp_path, words, message, capsys):
     assert tune(tmp_path / "search", *words) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and re.search(message if "|" in message else re.escape(message), error), error
+    assert plans.load(tmp_path / "search") is None, "what follows is not the continuation of a mistake"
 
 
 def test_another_search_in_the_same_directory_is_refused(fake, tmp_path, capsys):

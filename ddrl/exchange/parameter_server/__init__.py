@@ -48,7 +48,8 @@ class ParameterServer(Exchange):
         return not self.asynchronous(config)
 
     def bytes_per_update(self, config: ExchangeConfig, parameters: int, slots: int) -> int:
-        return 2 * FLOAT_BYTES * parameters * config.workers if config.servers else 0
+        gradients = 1 if self.asynchronous(config) else config.workers  # each is answered with parameters
+        return 2 * FLOAT_BYTES * parameters * gradients if config.servers else 0
 
     def server(self, setup: Setup, index: int, size: int) -> Server:
         from ddrl.exchange.parameter_server.server_shard import ServerShard
