@@ -114,8 +114,7 @@ def test_the_table(capsys):
 
 
 @pytest.mark.parametrize(
-    "updates, batch, gradients",
-    [(["--quorum", "2"], 64, 3), (["--updates", "asynchronous"], 32, 1), ([], 96, 3)],
+    "updates, batch, gradients", [(["--quorum", "2"], 64, 3), (["--updates", "asynchronous"], 32, 1), ([], 96, 3)]
 )
 def test_the_data_points_and_the_bytes_of_an_update(updates, batch, gradients, capsys):
     totals = planned(capsys, "--workers", "3", "--batch-size", "32", "--nodes", "1", *updates)["totals"]
