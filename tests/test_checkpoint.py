@@ -143,7 +143,7 @@ def _sealed_zip(members: dict[str, bytes], compression: int) -> bytes:
 
 
 def test_what_unpacks_to_more_than_it_is_is_refused_before_memory_is_taken(tmp_path):
-    """3 MB of zeros that are 3 GB, and a few bytes that say that they are 40 GB."""
+    """Some kilobytes that are 64 MB of zeros, and a few bytes that say that they are 40 GB."""
     path = tmp_path / "update-000000001.npz"
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**10,)})

@@ -262,12 +262,13 @@ def started(mark, *argv):
     return subprocess.Popen(argv, stdin=pipe, stderr=pipe, env=os.environ | {processes.MARK: mark})
 
 
-def test_a_process_that_is_left_is_found_and_killed():
-    with started("of a test", "sh", "-c", "echo 1 >&2; read line") as process:
+def test_a_process_that_is_left_is_found_and_killed(tmp_path):
+    mark = str(tmp_path)  # another run of the tests may be in the same test
+    with started(mark, "sh", "-c", "echo 1 >&2; read line") as process:
         process.stderr.read(1)  # while a program begins (exec) the kernel shows no environment
-        (found,) = processes.of_mark("of a test")
+        (found,) = processes.of_mark(mark)
         assert (found.pid, found.what) == (process.pid, processes.OTHER)
-        assert processes.kill_all("of a test") == 1 and processes.of_mark("of a test") == []
+        assert processes.kill_all(mark) == 1 and processes.of_mark(mark) == []
         assert process.wait() == -signal.SIGKILL
 
 
@@ -288,11 +289,11 @@ def test_processes_are_told_apart(words, what):
 def test_a_limit_of_files_keeps_a_process_from_writing_until_it_ends(tmp_path):
     for number, limits in enumerate(([4000], [4000, None])):
         target = tmp_path / str(number)
-        with started(f"writer {number}", sys.executable, "-c", WRITER, str(target)) as process:
+        with started(str(target), sys.executable, "-c", WRITER, str(target)) as process:
             while not target.exists():
                 time.sleep(0.01)
             for limit in limits:
-                processes.limit_files(processes.of_mark(f"writer {number}"), *([limit] if limit else []))
+                processes.limit_files(processes.of_mark(str(target)), *([limit] if limit else []))
             process.communicate(b"x")
             assert target.stat().st_size == (4000 if len(limits) == 1 else 9000)
 
@@ -398,18 +399,21 @@ def test_two_calls_do_not_share_a_directory(tmp_path):
 def test_a_call_that_is_terminated_ends_the_run_that_is_alive(tmp_path):
     argv = [sys.executable, "-m", "ddrl.cli", "bench", "faults", "--systems", "single", "--directory", str(tmp_path)]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, env=os.environ | {processes.MARK: "not of the run"}) as process:
-        while not (running := [path for path in tmp_path.glob("run-*.txt") if path.stat().st_size]):
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.terminate()
-        assert process.wait(timeout=60.0) == 130
+        try:
+            while not (running := [path for path in tmp_path.glob("run-*.txt") if path.stat().st_size]):
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.terminate()
+            assert process.wait(timeout=60.0) == 130
+        finally:
+            process.kill()  # else a test that fails waits for all of its faults
     left = [entry for entry in os.listdir("/proc") if entry.isdigit() and _mentions(entry, str(tmp_path))]
     assert running and left == [] and [path.name for path in tmp_path.iterdir()] == [command.LOG]
 
 
 def _mentions(pid, text):
     try:
-        with open(f"/proc/{pid}/cmdline") as file:
+        with open(f"/proc/{pid}/cmdline", errors="replace") as file:
             return text in file.read()
     except OSError:
         return False

@@ -150,7 +150,8 @@ def test_processor_time_of_another_thread():
 
 
 def source_of(module):
-    return ast.parse(Path(*module.split(".")).with_suffix(".py").read_text())
+    root = Path(ddrl.__file__).parents[1]
+    return ast.parse(root.joinpath(*module.split(".")).with_suffix(".py").read_text())
 
 
 @pytest.mark.parametrize("name", NAMES)

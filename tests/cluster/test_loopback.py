@@ -34,10 +34,20 @@ def addresses(process: int) -> set[str]:
     return {address for address, owners in listeners().items() if process in owners}
 
 
+def has_ipv6() -> bool:
+    """Whether there is a loopback address of IPv6: containers often have none, whatever Python says of itself."""
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 @needs_pidfd
 @pytest.mark.parametrize("version, before, after", [("4", "0.0.0.0", "127.0.0.1"), ("6", "::", "::1")])
 def test_a_child_is_moved_and_still_serves(version, before, after):
-    if version == "6" and not socket.has_ipv6:
+    if version == "6" and not has_ipv6():
         pytest.skip("no IPv6 here")
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, version], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

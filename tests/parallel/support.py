@@ -128,7 +128,8 @@ def marked(mark: str) -> dict[int, dict[str, str]]:
         if entry.isdigit():
             try:
                 environ = Path("/proc", entry, "environ").read_bytes().decode(errors="replace")
-                state = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()[0]
+                # Names of processes may end in half a letter.
+                state = Path("/proc", entry, "stat").read_text(errors="replace").rsplit(")", 1)[1].split()[0]
             except OSError:
                 continue
             if f"{MARK}={mark}" in environ and state not in "ZX":

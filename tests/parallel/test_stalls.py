@@ -112,7 +112,7 @@ def test_a_chief_that_hangs_is_named_though_asynchronous_updates_go_on_without_i
     assert CHIEF not in reports(run)
 
 
-def test_a_worker_that_hangs_does_not_hold_a_quorum_up(tmp_path):
+def test_a_worker_that_hangs_does_not_hold_a_quorum_up_and_joins_again_when_it_wakes(tmp_path):
     run = tmp_path / "run"
     with train(run, *LONG, "--quorum", "1") as job:
         job.wait_for_update(10)
@@ -120,8 +120,10 @@ def test_a_worker_that_hangs_does_not_hold_a_quorum_up(tmp_path):
         os.kill(worker, signal.SIGSTOP)
         before = lines(run)[-1]
         job.wait_for(lambda: lines(run)[-1]["wall_seconds"] > before["wall_seconds"] + 2 * STALL, "more lines")
-        assert lines(run)[-1]["update"] > before["update"] + 10
+        last = lines(run)[-1]
+        assert last["update"] > before["update"] + 10 and "worker-1" not in last.get("resident_mb", {})
         os.kill(worker, signal.SIGCONT)
+        job.wait_for(lambda: "worker-1" in lines(run)[-1].get("resident_mb", {}), "word of the worker that woke")
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == 0, job.output
     assert result(run)["status"] == "stopped" and not list(run.glob("stacks-*"))

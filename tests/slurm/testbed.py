@@ -146,7 +146,8 @@ class Cluster:
         marks = {f"{name}={value}".encode() for name, value in wanted.items()}
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
-                state = Path("/proc", entry, "stat").read_text().rsplit(")", 1)[1].split()[0]
+                # Names of processes may end in half a letter.
+                state = Path("/proc", entry, "stat").read_text(errors="replace").rsplit(")", 1)[1].split()[0]
                 if state not in "ZX" and marks <= set(Path("/proc", entry, "environ").read_bytes().split(b"\0")):
                     yield int(entry)
             except OSError:
