@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import socket
 import sys
@@ -22,7 +23,7 @@ MORE_SECONDS = 3.0  # after the first socket, in which the others come
 POLL_SECONDS = 0.005
 PIDFD_GETFD = 438  # of every architecture
 BACKLOG = 128
-LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+LOOPBACK: dict[int, str] = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 ANY = ("0.0.0.0", "::")
 
 
@@ -63,13 +64,27 @@ def _move_all(process: int) -> None:
         while time.monotonic() < end:
             for copy in listening(process, handle):
                 with copy:
-                    if copy.getsockname()[0] in ANY:
+                    if copy.getsockname()[0] in ANY and has_loopback(copy.family):
                         _move(copy)
                 if not settled:
                     end, settled = time.monotonic() + MORE_SECONDS, True
             time.sleep(POLL_SECONDS)
     finally:
         os.close(handle)
+
+
+@functools.cache
+def has_loopback(family: int) -> bool:
+    """Whether there is a loopback address of that family; many containers have none of IPv6.
+
+    A socket that cannot be bound there must not be shut down: it would then listen on all interfaces at another port.
+    """
+    try:
+        with socket.socket(family) as one:
+            one.bind((LOOPBACK[family], 0))
+    except OSError:
+        return False
+    return True
 
 
 def listening(process: int, handle: int) -> Iterator[socket.socket]:

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from cluster import loopback
-from cluster.loopback import confine, listeners
+from cluster.loopback import confine, has_loopback, listeners
 
 SERVER = """
 import socket, sys
@@ -34,20 +34,10 @@ def addresses(process: int) -> set[str]:
     return {address for address, owners in listeners().items() if process in owners}
 
 
-def has_ipv6() -> bool:
-    """Whether there is a loopback address of IPv6: containers often have none, whatever Python says of itself."""
-    try:
-        with socket.socket(socket.AF_INET6) as one:
-            one.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
 @needs_pidfd
 @pytest.mark.parametrize("version, before, after", [("4", "0.0.0.0", "127.0.0.1"), ("6", "::", "::1")])
 def test_a_child_is_moved_and_still_serves(version, before, after):
-    if version == "6" and not has_ipv6():
+    if version == "6" and not has_loopback(socket.AF_INET6):
         pytest.skip("no IPv6 here")
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER, version], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -67,6 +57,27 @@ def test_a_child_is_moved_and_still_serves(version, before, after):
     finally:
         process.kill()
         process.communicate()
+
+
+@needs_pidfd
+def test_a_socket_stays_at_its_port_where_there_is_no_loopback(monkeypatch):
+    """As of IPv6 in many containers. It would go to another port of all interfaces."""
+    monkeypatch.setitem(loopback.LOOPBACK, socket.AF_INET, "192.0.2.1")  # an address of no machine (RFC 5737)
+    monkeypatch.setattr(loopback, "MORE_SECONDS", 0.1)
+    has_loopback.cache_clear()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", SERVER, "4"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            port = int(process.stdout.readline())
+            confine(process.pid).join(MOVE_SECONDS)
+            assert addresses(process.pid) == {"0.0.0.0"}
+            process.stdin.write("\n")
+            process.stdin.flush()
+            with socket.create_connection(("127.0.0.1", port), timeout=MOVE_SECONDS) as peer:
+                assert peer.recv(6) == b"served"
+    finally:
+        has_loopback.cache_clear()
 
 
 @needs_pidfd
