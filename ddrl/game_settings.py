@@ -5,25 +5,37 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cluster.job import detect_job
-from ddrl import algorithms
+from ddrl import algorithms, checks
 from ddrl.config import TrainConfig
 from ddrl.config.settings import CONVOLUTIONAL, DENSE
 from ddrl.errors import UsageError
 from ddrl.init_from import source_of
 from ddrl.networks import is_own
+from ddrl.structured import field_types
 from ddrl.trial import try_network
 from ddrl.types import ActionSpace, Continuous, Machine
 
+if TYPE_CHECKING:
+    from ddrl.envs import VectorEnvironment
 
-def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
+
+def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> ActionSpace:
     """Checks settings and their game before any rank starts; returns the space of the game's actions.
+
+    Args:
+        config: settings.
+        machine: the machine on which they are checked.
+        resumes: a run goes on from a checkpoint of its own. It no longer needs that of --init-from, which may be gone,
+            and keeps options of its network that do nothing.
 
     Raises:
         UsageError: neither the emulator nor Gymnasium has the game; the algorithm does not take its actions; a user's
-            network does not suit it; parameters of --init-from do not suit the network; or a replay, rollouts or
-            batches do not fit into the memory here. Ranks on other hosts check that for themselves.
+            network does not suit it; the network does not read an option; parameters of --init-from do not suit the
+            network; or a replay, rollouts or batches do not fit into the memory here. Ranks on other hosts check that
+            for themselves.
     """
     from ddrl.envs import make_environment
     from ddrl.memory import check_replay, check_rollouts, replays_of
@@ -31,6 +43,10 @@ def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
     algorithms.check_action_space(config, environment.action_space)
+    if resumes:
+        config = config.changed(run={"init_from": ""})
+    else:
+        _refuse_unread(config, environment)
     if not is_own(config.network):
         try_network(config)  # which also checks --init-from: only the process that makes it knows its tensors
     elif config.run.init_from:
@@ -41,6 +57,22 @@ def check_game(config: TrainConfig, machine: Machine) -> ActionSpace:
     check_replay(config, environment, replays, machine.memory_bytes)
     check_rollouts(config, environment, machine.memory_bytes)
     return environment.action_space
+
+
+def _refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:
+    """Refuses options of the network that the network of a new run would not read; a user's network may read all."""
+    from ddrl.networks.structured import StructuredNetwork
+
+    network = config.network
+    if is_own(network) and network.network != "ba3c":
+        checks.unused(network, "only --network ba3c has this layer; leave it out", "fc_neurons")
+    shape, dtype = environment.observation_shape, environment.observation_dtype
+    if network.network not in DENSE or not field_types(dtype):
+        return
+    if isinstance(algorithms.network_for(config, shape, dtype, environment.action_space), StructuredNetwork):
+        why = f"observations of {config.environment.game} have an image among their entries, and its network has "
+        why += "layers of its own; leave it out, or the preset that sets it"
+        checks.unused(network, why, "hidden_layers", "activation", "layer_norm")
 
 
 def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str]:

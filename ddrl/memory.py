@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from ddrl.algorithms import algorithm_of
 from ddrl.apex.memory import segment_format, shard_bytes
-from ddrl.builders.replay import replay_size
+from ddrl.builders.replay import AHEAD, replay_size
 from ddrl.config import TrainConfig
 from ddrl.config.algorithm import FromDataPoints, FromRollouts
 from ddrl.envs import VectorEnvironment
@@ -67,11 +68,13 @@ def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: i
 
 
 def check_rollouts(config: TrainConfig, environment: VectorEnvironment, available: float) -> None:
-    """Checks that what a worker acts before it learns from it, and a batch, each fit into the `available` bytes.
+    """Checks that what a worker acts before it learns from it, a batch, and targets that are distributions each fit
+    into the `available` bytes.
 
     Raises:
         UsageError: one of them does not; nothing was allocated.
     """
+    _check_distributions(config, environment, available)
     observation, data = _observation_bytes(environment), config.algorithm.learns_from
     length = "--rollout-length" if config.sampling.rollout_length else "--unroll-length"
     for count, whose, remedy in (
@@ -96,3 +99,18 @@ def check_rollouts(config: TrainConfig, environment: VectorEnvironment, availabl
                 f"{whose} need {count * observation / 1e9:,.1f} GB of memory for observations alone, and "
                 f"{available / 1e9:.1f} GB are free here: lower {remedy}"
             )
+
+
+def _check_distributions(config: TrainConfig, environment: VectorEnvironment, available: float) -> None:
+    """Checks the targets that are computed at once: a projection compares each of their atoms with all of them."""
+    atoms, ahead = getattr(config.algorithm, "atoms", 0), algorithm_of(config.algorithm).targets
+    if not atoms or ahead is None:
+        return
+    rows = config.batch_size if config.apex.actors else max(AHEAD, config.batch_size)
+    shape = ahead.shape(config.algorithm, environment.action_space)
+    needed = rows * math.prod(shape) * atoms * np.dtype(np.float32).itemsize
+    if needed > available:
+        raise UsageError(
+            f"--atoms {atoms}: the targets of {rows} transitions need {needed / 1e9:,.1f} GB of memory while they are "
+            f"computed, and {available / 1e9:.1f} GB are free here: lower --atoms"
+        )

@@ -394,9 +394,8 @@ def ready(
         raise UsageError(f"--resume {arguments.resume}: {go_on(arguments.resume)}")
     check_names(config.run.loggers, config.run.callbacks)
     if with_game:
-        # A run with a checkpoint of its own no longer needs that of --init-from, which may be gone.
         config = config if has_checkpoint else with_source_fixed(config)
-        space = check_game(config.changed(run={"init_from": ""}) if has_checkpoint else config, machine)
+        space = check_game(config, machine, resumes=has_checkpoint)
         control = "mujoco" in {*algorithms.names()[arguments.algorithm].presets} - {arguments.preset}
         told = [] if arguments.resume else unusual(config, space, control)
         for note in (*arguments.notes, *told):

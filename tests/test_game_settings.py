@@ -6,10 +6,12 @@ import pytest
 
 from ddrl import options
 from ddrl.errors import UsageError
-from ddrl.types import Machine
+from ddrl.game_settings import check_game
+from ddrl.types import Discrete, Machine
 
 pytestmark = pytest.mark.slow  # Gymnasium is imported
 MACHINE = Machine(2, 16 * 10**9)
+DOORS = "tests.envs.doors:ddrl-test/"
 
 
 def parse(line: str) -> options.TrainArguments:
@@ -63,6 +65,34 @@ def test_actions_that_do_not_fit_are_refused_whatever_the_network():
 
 
 @pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--hidden-layers 32", "--hidden-layers 32: observations of .*Doors-v0 have an image among their entries"),
+        ("--activation relu", "--activation relu: observations of .*Doors-v0 have an image among their entries"),
+        ("--layer-norm", "--layer-norm True: observations of .*Doors-v0 have an image among their entries"),
+        ("--fc-neurons 64", "--fc-neurons 64: only --network ba3c has this layer; leave it out"),
+    ],
+)
+def test_options_that_the_network_does_not_read_are_refused_in_a_new_run(words, message):
+    arguments = parse(f"ppo --preset smoke --network mlp --game {DOORS}Doors-v0 {words}")
+    with pytest.raises(UsageError, match=message):
+        options.ready(arguments, MACHINE)
+    assert check_game(arguments.config, MACHINE, resumes=True) == Discrete(4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ppo --preset smoke --hidden-layers 32 --activation relu --layer-norm --game CartPole-v1",
+        f"sac --preset smoke --activation elu --layer-norm --game {DOORS}BoxDoors-v0",
+        f"ppo --preset smoke --network ba3c --fc-neurons 64 --game {DOORS}Doors-v0",
+    ],
+)
+def test_options_that_the_network_reads_are_not_refused(line):
+    assert options.ready(parse(f"{line} --no-video"), MACHINE).resume is None
+
+
+@pytest.mark.parametrize(
     "line, message",
     [
         (
@@ -73,6 +103,8 @@ def test_actions_that_do_not_fit_are_refused_whatever_the_network():
         ("ba3c --batch-size 1e12", "batches of 1000000000000 data-points need .* lower --batch-size"),
         ("ba3c --epochs 2 --pool-batches 1e9", "pools of 1000000000 batches of 32 data-points need .* --pool-batches"),
         ("dqn --batch-size 1e9", "batches of 1000000000 data-points need"),
+        ("categorical-dqn --atoms 1e4", "--atoms 10000: the targets of 512 transitions need 204.8 GB .* lower --atoms"),
+        ("rainbow --atoms 2000", "--atoms 2000: the targets of 512 transitions need .* GB .* lower --atoms"),
     ],
 )
 def test_what_does_not_fit_into_memory_is_refused_before_anything_is_allocated(line, message):

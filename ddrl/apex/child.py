@@ -27,6 +27,7 @@ READ_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # <fcntl.h> of Linux
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 LARGEST_BYTES = 1 << 33  # of the data of a frame; a header that says more is no header
+KILL_SECONDS = 10.0  # for which the parent waits for the end of a killed process
 
 
 class Frame(enum.IntEnum):
@@ -154,7 +155,8 @@ class Child:
     def end(self) -> None:
         """Kills the process, which has nothing to save."""
         self.process.kill()
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel, as on a file system that is lost
+            self.process.wait(KILL_SECONDS)
         os.close(self._read)
         os.close(self._write)
 

@@ -148,7 +148,7 @@ class Sampler:
         for index, shard in self._shards.items():
             saved = {"replay": state[key]} if (key := f"shard{index}") in state else {}
             self.transport.send([Blob(shard.process, Topic.SETUP, encode_arrays({"setup": setup} | saved))])
-            if "run" in state and not saved:
+            if (agent_steps or "run" in state) and not saved:  # a checkpoint may lack the whole state
                 self._event("replay_not_loaded", f"replay shard {index} begins empty, as it is not in the checkpoint")
         left = sum(key.startswith("shard") and int(key.removeprefix("shard")) not in self._shards for key in state)
         if left:

@@ -116,8 +116,9 @@ class NetworkConfig:
     fc_neurons: int = 128
     """Neurons of the fully connected layer of the ba3c network (16 to 256)."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Data type of activations and kernels. Master weights, heads, and losses are always float32. Processors without
-    instructions for bfloat16 (avx512_bf16 or amx_bf16) emulate it, several times slower."""
+    """Data type of activations and kernels. Master weights, heads, losses, and networks for vectors (mlp, DPG, SAC) are
+    always float32. Processors without instructions for bfloat16 (avx512_bf16 or amx_bf16) emulate it, several times
+    slower."""
     hidden_layers: tuple[int, ...] = ()
     """Neurons of each hidden layer of mlp, in each head's tower (none: 64 64)."""
     activation: Literal["default", "tanh", "relu", "elu", "gelu", "silu"] = "default"

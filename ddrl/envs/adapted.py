@@ -24,9 +24,9 @@ class Adapted(gymnasium.Wrapper):
 
     A mask is `info["action_mask"]` of each reset and step, or the entry `action_mask` of a Dict observation. It has a
     number for each action, which is not 0 if the action is legal. The masks of several components stand one after the
-    other in one array, or are a tuple of arrays. The mask of a MultiBinary has two numbers for each component, or one
-    as in Gymnasium: 0 or 1 if the component must have that value, 2 if it is free. An episode's last step needs no
-    mask.
+    other in one array, or are a tuple of arrays, or of such tuples. The mask of a MultiBinary has two numbers for each
+    component, or one as in Gymnasium: 0 or 1 if the component must have that value, 2 if it is free. An episode's last
+    step needs no mask.
 
     Args:
         env: an environment of any spaces that ddrl supports.
@@ -36,7 +36,7 @@ class Adapted(gymnasium.Wrapper):
     Attributes:
         format: the format of the observations.
         native_action: converts an action as a policy draws it to one of the game's own space; None if they are the
-            same.
+            same. See `action_taker`.
         takes_native_actions: whether `step` takes actions of the game's own space; False unless a caller sets it.
 
     Raises:
@@ -92,7 +92,7 @@ class Adapted(gymnasium.Wrapper):
         raise self._wrong("allows no action (its action_mask has only zeros); end the episode there")
 
     def _flat(self, given: Any) -> np.ndarray:
-        mask = np.concatenate([np.ravel(part) for part in given]) if isinstance(given, tuple) else np.ravel(given)
+        mask = _joined(given)
         size = self._space.head_size
         if self._binary and isinstance(self._space, MultiDiscrete) and len(mask) == len(self._space.counts):
             mask = np.stack([mask != 1, mask != 0], axis=1).ravel()
@@ -160,6 +160,11 @@ def check_step(game: Any, given: tuple) -> None:
     if len(given) != STEP_VALUES:
         whole = "(observation, reward, terminated, truncated, info)"
         raise UsageError(f"{game} gave {len(given)} values from its step: have it return {whole}")
+
+
+def _joined(mask: Any) -> np.ndarray:
+    """All numbers of a mask, which may be a tuple of masks, one after the other."""
+    return np.concatenate([_joined(part) for part in mask]) if isinstance(mask, tuple) else np.ravel(mask)
 
 
 def _has_mask(space: gymnasium.Space) -> bool:

@@ -15,7 +15,7 @@ import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
 from ddrl.envs.adapted import Adapted, start_of
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
 from ddrl.envs.observations import as_bytes, in_space, observation_of
-from ddrl.envs.pinning import pin_thread
+from ddrl.envs.pinning import pin_thread, use_all_cores
 from ddrl.envs.saved_state import get_simulator_state, gives_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
 from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, check_legal, no_actions, random_action
@@ -45,7 +45,8 @@ class GymnasiumEnvironment(InTurn):
 
     Attributes:
         first_action: the number that the game has for action 0.
-        native_action: converts an action of `action_space` to one that the game takes; None if they are the same.
+        native_action: converts an action of `action_space`, plus `first_action`, to one that the game takes; None if
+            they are the same.
     """
 
     chooses_rows = True
@@ -62,7 +63,7 @@ class GymnasiumEnvironment(InTurn):
         first: int = 0,
         core: int | None = None,
     ) -> None:
-        self._resets = None if reset == "at-once" else ThreadPoolExecutor(1, "resets")
+        self._resets = None if reset == "at-once" else ThreadPoolExecutor(1, "resets", use_all_cores)
         self._pause: Future | None = None  # the resets that the last `reset_ended` began
         self._simulators = [_simulator(make, reset, self._resets) for _ in range(num_envs)]
         env = self._simulators[0].env

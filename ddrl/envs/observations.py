@@ -200,18 +200,19 @@ def _part(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype,
 def _one_hots(
     game: str, space: gymnasium.Space, counts: np.ndarray, first: np.ndarray
 ) -> tuple[tuple[int, ...], np.dtype, Convert]:
+    counts, first = counts.astype(np.int64), first.astype(np.int64)  # with int64, uint64 would become float64
     size = int(counts.sum())
     if size > LARGEST_ONE_HOT:
         remedy = "give its meaning as a Box"
         raise UsageError(f"{game} has the observation space {in_line(space)}, of {size:,} values together; {remedy}")
-    starts = np.cumsum([0, *counts[:-1]]) - first
+    starts = np.cumsum([0, *counts[:-1]])
 
     def convert(value: Any) -> np.ndarray:
-        number = np.ravel(value) - first
+        number = np.ravel(value).astype(np.int64, casting="same_kind") - first
         if number.shape != counts.shape or (number < 0).any() or (number >= counts).any():
             raise ValueError(f"{value!s:.80} is not in {in_line(space)}")
         array = np.zeros(size, bool)
-        array[np.ravel(value) + starts] = True
+        array[number + starts] = True
         return array
 
     return (size,), np.dtype(bool), convert

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ddrl.errors import UsageError
@@ -34,6 +34,16 @@ def pin_thread(core: int) -> None:
     """Pin the calling thread to one core. Raises UsageError when the kernel does not do it."""
     check_cores([core])
     _set(0, {core})
+
+
+def use_all_cores() -> None:
+    """Let the calling thread use all cores of the process; without this it has the one of a pinned thread that made it.
+
+    Does nothing where the kernel does not do it.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, process_cores())
 
 
 @contextmanager

@@ -38,14 +38,21 @@ def action_space_of(game: str, space: gymnasium.Space) -> ActionSpace:
 def action_taker(space: gymnasium.Space) -> Callable[[np.ndarray], Any] | None:
     """A function from an action as the policy draws it to one of `space`.
 
-    None if the two are the same, or differ only in the number of a Discrete's first action.
+    None if the two are the same, or differ only in the number of a Discrete's first action, which the caller adds
+    before.
     """
     shape = space.shape
+    # `contains` refuses an action whose type may have numbers that the space's type lacks.
+    if isinstance(space, spaces.Discrete) and not np.can_cast(np.int32, space.dtype):
+        narrow = space.dtype
+        return lambda action: action.astype(narrow)
     if isinstance(space, spaces.MultiDiscrete):
         start, dtype = np.ravel(space.start), space.dtype
         return lambda action: (action + start).astype(dtype).reshape(shape)
     if isinstance(space, spaces.MultiBinary):
         return lambda action: action.astype(np.int8).reshape(shape)
+    if isinstance(space, spaces.Box) and space.dtype == np.float16:
+        return lambda action: action.astype(np.float16).reshape(shape)
     if isinstance(space, spaces.Box) and len(space.shape) != 1:
         return lambda action: action.reshape(shape)
     return None

@@ -87,7 +87,7 @@ class Agent:
                 simulator does.
 
         Returns:
-            One action, or one for each, in the game's own action space: an <int32>, an array of several components, or
+            One action, or one for each, in the game's own action space: an integer, an array of several components, or
             floats within the bounds.
 
         Raises:
@@ -160,9 +160,8 @@ class Agent:
         from ddrl.envs.spaces import check_actions
 
         actions = check_actions(actions, self.action_space, len(actions))
-        if self._native is not None:
-            return np.stack([self._native(action) for action in actions])
-        return actions + self.first_action if self.first_action else actions
+        actions = actions + self.first_action if self.first_action else actions
+        return actions if self._native is None else np.stack([self._native(action) for action in actions])
 
     def _rows(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Observations [b, ...] of the network's type, and whether there was a single one."""

@@ -133,13 +133,15 @@ def _difference(given: np.ndarray, expected: np.ndarray) -> np.ndarray:
     same = (given == expected) | (np.isnan(given) & np.isnan(expected))
     with np.errstate(invalid="ignore"):
         differences = np.abs(given.astype(np.float64) - expected) / np.maximum(1.0, np.abs(expected))
-    return np.where(same, 0.0, differences)
+        # Two numbers that are nearly equal may be rounded to two float16.
+        rounded = (expected.dtype == np.float16) & (differences <= np.finfo(np.float16).eps)
+    return np.where(same | rounded, 0.0, differences)
 
 
 def _module(agent: Agent) -> Any:
     """A tf.Module with the parameters as variables and the functions `act` and `evaluate`."""
     network, space = agent.network, agent.action_space
-    action_shape = agent.taken(np.zeros((1, *space.action_shape), space.action_dtype)).shape[1:]  # the game's own
+    native = agent.taken(np.zeros((1, *space.action_shape), space.action_dtype))  # of the game's own shape and type
     prepared = network.prepare(tf.constant(agent.checkpoint.parameters, tf.float32))
     module = tf.Module()
     module.parameters = [tf.Variable(tensor, trainable=False) for tensor in tf.nest.flatten(prepared)]
@@ -150,9 +152,9 @@ def _module(agent: Agent) -> Any:
         output = network.apply(tensors, tf.cast(observation, tf.float32))
         if isinstance(space, Continuous):
             low, high = (np.array(bound, np.float32) for bound in space)
-            bounded = tf.clip_by_value(output.policy[:, : space.head_size], low, high)
-            return {"action": tf.reshape(bounded, [-1, *action_shape]), "value": tf.identity(output.value)}
-        action = tf.argmax(output.policy, axis=1, output_type=tf.int32) + agent.first_action
+            bounded = tf.cast(tf.clip_by_value(output.policy[:, : space.head_size], low, high), native.dtype)
+            return {"action": tf.reshape(bounded, [-1, *native.shape[1:]]), "value": tf.identity(output.value)}
+        action = tf.cast(tf.argmax(output.policy, axis=1, output_type=tf.int32) + agent.first_action, native.dtype)
         name, each = (
             ("probabilities", tf.nn.softmax(output.policy)) if network.head is None else ("q_values", output.policy)
         )

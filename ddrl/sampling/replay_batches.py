@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ddrl.envs.pinning import use_all_cores
 from ddrl.replay.replay import Replay
 from ddrl.types import Replayed, Snapshot
 
@@ -53,7 +54,8 @@ class ReplayBatches:
         self._target: Any = None  # theta^- <float32>[N] of the period
         self._drawn: Replayed | None = None  # the minibatches at hand, one after the other
         self._first = 0  # number of the first of them in the period
-        self._drawer = ThreadPoolExecutor(1, thread_name_prefix="minibatches")
+        # The thread that takes the first minibatch makes it, and may be pinned, since it may step the simulators, too.
+        self._drawer = ThreadPoolExecutor(1, "minibatches", use_all_cores)
         self._coming: tuple[int, Future[Replayed]] | None = None  # number of the first of the next ones, and these
         self._priorities: list[tuple[np.ndarray, np.ndarray]] = []
         # Observations of the minibatches at hand and of those to come, in turns.

@@ -99,6 +99,16 @@ def test_a_killed_child_is_seen_and_a_send_to_it_does_not_fail():
     process.end()
 
 
+def test_a_killed_process_that_does_not_end_is_not_waited_for(monkeypatch):
+    process = child("sleep")
+    kill = process.process.kill
+    monkeypatch.setattr(process.process, "kill", lambda: None)  # as if it hung in the kernel
+    monkeypatch.setattr("ddrl.apex.child.KILL_SECONDS", 0.1)
+    process.end()
+    kill()
+    assert process.process.wait(10.0) is not None
+
+
 def test_a_child_whose_parent_is_gone_ends():
     process = child("orphan")
     assert wait_for(process.status) == 1

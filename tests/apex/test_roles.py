@@ -518,6 +518,13 @@ def test_a_replay_that_is_damaged_is_told_of_and_the_shard_begins_empty(tmp_path
     assert resumed.version > 0
 
 
+def test_a_checkpoint_without_the_learners_state_is_told_of_for_each_shard(tmp_path):
+    resumed, new = World(tmp_path, agent_steps=2_000), World(tmp_path)
+    for world in (resumed, new):
+        world.settle()
+    assert resumed.events() == ["replay_not_loaded"] * 2 and new.events() == []
+
+
 def test_a_replay_that_cannot_be_saved_is_told_of_and_training_goes_on(tmp_path):
     world = World(tmp_path, shards=2)
     world.steps(1_500)

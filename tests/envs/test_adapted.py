@@ -167,6 +167,32 @@ def test_masks_of_several_components():
     with pytest.raises(UsageError, match="at step 1 of an episode allows no action"):
         masks_of((flat, np.int8([1, 1, 0, 0, 0])), action_space=pair)
     assert masks_of(([0, 2], [1, 0, 1, 1]), action_space=bits) == [[True, False, True, True]] * 2
+    table, rows = spaces.MultiDiscrete([[2, 3], [1, 2]]), (parts, (np.int8([1]), np.int8([0, 1])))
+    assert masks_of((rows, rows), action_space=table) == [[True, False, False, True, True, True, False, True]] * 2
+
+
+class Strict(Masking):
+    """Takes only actions of its space, type included."""
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=-1, dtype=np.int8),
+        spaces.Discrete(3, start=2, dtype=np.uint64),
+        spaces.Box(-0.1, 0.1, (2,), np.float16),
+        spaces.Box(-0.1, 0.1, (1, 2), np.float16),
+    ],
+    ids=str,
+)
+def test_actions_have_the_type_of_the_space(space):
+    plugins.register_environment("test-strict", lambda: Strict([None] * 20, space))
+    env = make_environment(EnvironmentConfig(game="test-strict", random_start_steps=5), 2)
+    assert len(play(env, 8)) == 8
 
 
 def test_the_mask_among_the_observations():

@@ -6,12 +6,15 @@ import os
 import re
 import threading
 from pathlib import Path
+from typing import ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
+from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.envs.pinning import check_cores, new_threads_pinned, pin_thread, process_cores
 from ddrl.errors import UsageError
 
@@ -74,6 +77,28 @@ def test_the_thread_that_receives():
 
     in_thread(work)
     assert os.sched_getaffinity(0) == set(CORES)
+
+
+class Noting(gymnasium.Env):
+    """Notes the cores of the threads that reset it and its copies."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+    cores: ClassVar[list[set[int]]] = []
+
+    def reset(self, *, seed=None, options=None):
+        self.cores.append(os.sched_getaffinity(0))
+        return np.zeros(2, np.float32), {}
+
+
+def test_the_thread_that_resets_has_all_cores_beside_a_pinned_one():
+    def work() -> None:
+        env = GymnasiumEnvironment(Noting, 1, {"game": "noting"}, reset="swap", core=CORES[-1])
+        env.reset(0)
+        env.recv()
+        env.close()
+
+    in_thread(work)
+    assert sorted(map(sorted, Noting.cores), key=len) == [CORES[-1:], CORES]
 
 
 def test_processes():

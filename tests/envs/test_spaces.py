@@ -126,6 +126,10 @@ def test_numbers_become_one_hot():
     assert format.array(0).tolist() == [False, True, False, False]
     format = ObservationFormat("game", spaces.MultiDiscrete([2, 3], start=[1, 0]))
     assert format.array(np.array([2, 1])).tolist() == [False, True, False, True, False]
+    format = ObservationFormat("game", spaces.MultiDiscrete([2, 3], np.uint64))
+    assert format.array(np.array([1, 2], np.uint64)).tolist() == [False, True, False, False, True]
+    format = ObservationFormat("game", spaces.Discrete(3, start=1, dtype=np.uint64))
+    assert format.array(np.uint64(2)).tolist() == [False, True, False]
     assert ObservationFormat("game", spaces.MultiBinary((2, 2))).array([[0, 1], [1, 0]]).shape == (2, 2)
 
 

@@ -40,14 +40,22 @@ class FromOne(gymnasium.Env):
         return np.full(3, 0.5), 1.0, True, False, {}
 
 
-class Shaped(FromOne):
-    """Actions are an array of this shape."""
+class Narrow(FromOne):
+    """Its actions have a narrower type than those of a policy."""
 
-    def __init__(self, shape):
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, shape)
+    action_space = gymnasium.spaces.Discrete(2, start=1, dtype=np.int8)
+
+
+class Shaped(FromOne):
+    """Actions are an array of this shape and type."""
+
+    def __init__(self, shape, dtype="float32"):
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, shape, np.dtype(dtype))
 
 
 gymnasium.register("test/FromOne-v0", FromOne)
+gymnasium.register("test/Narrow-v0", Narrow)
+gymnasium.register("test/Half-v0", Shaped, kwargs={"shape": (2,), "dtype": "float16"})
 gymnasium.register("test/Square-v0", Shaped, kwargs={"shape": (2, 2)})
 gymnasium.register("test/Number-v0", Shaped, kwargs={"shape": ()})
 
@@ -186,6 +194,20 @@ def test_exported_actions_have_the_shape_that_the_games_step_takes(game, shape, 
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("game, dtype", [("Narrow", np.int8), ("Half", np.float16)])
+def test_actions_have_the_type_that_the_games_step_takes(game, dtype, name, tmp_path):
+    agent = load_agent(run_of(tmp_path / "run", "ppo", f"test/{game}-v0", **MLP), (1, 64), compute_dtype="float32")
+    env = one_game(tmp_path / "run")
+    observation, _ = env.reset(seed=1)
+    drawn = [agent.act(observation, greedy=False) for _ in range(20)]
+    assert all(action.dtype == dtype and env.action_space.contains(action) for action in drawn)
+    assert env.step(drawn[0])[2]
+    assert agent.export(tmp_path / name, 20)["same_actions"] == 20
+    copy = (exports._read_onnx if name.endswith(".onnx") else exports._read_saved_model)(tmp_path / name)
+    assert copy(np.zeros((3, 3), np.float32))["action"].dtype == dtype
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_keras_network_on_images_is_exported(name, tmp_path):
     network = "tests.networks.test_keras_network:images"
     agent = load_agent(run_of(tmp_path / "run", "ppo", "ddrl/CatchPicture-v0", network={"network": network}))
@@ -237,6 +259,12 @@ def test_a_copy_of_what_is_no_number_is_like_it():
     np.testing.assert_array_equal(
         exports._difference(np.array([1.0, 2.0, np.nan, 8.0]), numbers), [0.0, np.nan, np.nan, 1.0]
     )
+
+
+def test_neighbours_of_float16_count_as_equal():
+    numbers = np.array([0.75, -1.5, 300.0, np.nan], np.float16)
+    np.testing.assert_array_equal(exports._difference(np.nextafter(numbers, np.float16(9)), numbers), 0.0)
+    assert (exports._difference(numbers + np.float16(0.5), numbers)[:3] > exports.TOLERANCE).all()
 
 
 def test_signatures_have_names(tmp_path, capsys):

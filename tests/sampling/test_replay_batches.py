@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
+from ddrl.envs.pinning import pin_thread
 from ddrl.types import Replayed, Snapshot
+from tests.envs.test_pinning import CORES, in_thread
 from tests.sampling.replaying import BATCH, Recorded, assert_equal, content, make_batches, make_replay, targets
 from tests.sampling.test_rollouts import SIZE, make_actor, rollout, snapshot
 
@@ -150,6 +154,23 @@ def test_targets_are_computed_together_where_they_are_known_ahead():
     learn(batches)
     assert [rows for _, rows in recorded.calls] == [8 * BATCH, 2 * BATCH]
     assert all((target == TARGET.parameters).all() for target, _ in recorded.calls)
+
+
+def test_minibatches_are_prepared_on_all_cores_beside_a_pinned_thread():
+    cores = []
+
+    def noting(target, batch):
+        cores.append(os.sched_getaffinity(0))
+        return targets(target, batch)
+
+    def work():
+        pin_thread(CORES[-1])
+        batches = make_batches(filled(), noting, ahead=8)
+        batches.start(1, TARGET, 0)
+        learn(batches)
+
+    in_thread(work)
+    assert cores == [{CORES[-1]}, set(CORES)]
 
 
 @pytest.mark.parametrize("taken", range(UPDATES + 1))
