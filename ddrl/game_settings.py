@@ -46,7 +46,7 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     if resumes:
         config = config.changed(run={"init_from": ""})
     else:
-        _refuse_unread(config, environment)
+        refuse_unread(config, environment)
     if not is_own(config.network):
         try_network(config)  # which also checks --init-from: only the process that makes it knows its tensors
     elif config.run.init_from:
@@ -59,7 +59,7 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     return environment.action_space
 
 
-def _refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:
+def refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:
     """Refuses options of the network that the network of a new run would not read; a user's network may read all."""
     from ddrl.networks.structured import StructuredNetwork
 

@@ -352,11 +352,17 @@ def game_name(game: str) -> str:
 
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:
-    """Raises UsageError for a game whose environment cannot be made here, before a study begins.
+    """Raises UsageError for a game whose environment cannot be made here, and for options that its network does not
+    read, before a study begins.
 
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
     from ddrl.envs import make_environment
+    from ddrl.game_settings import refuse_unread
 
-    for environment in dict.fromkeys(config.environment for config in configs):
-        make_environment(environment, 1, training=False).close()
+    made: dict[Any, Any] = {}
+    for config in configs:
+        if config.environment not in made:
+            made[config.environment] = make_environment(config.environment, 1, training=False)
+            made[config.environment].close()
+        refuse_unread(config, made[config.environment])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 
 import pytest
 
 from ddrl.errors import UsageError
 from ddrl.studies.measures import EVALUATION
 from ddrl.studies.points import Outcome
+from ddrl.studies.settings import check_environments
 from ddrl.studies.variants import VARIANTS
 from tests.studies.support import MACHINE
 
@@ -37,6 +39,15 @@ def test_each_variant_has_its_options_beside_the_common_ones():
     plain, quorum, large = (point.config for point in points[:3])
     assert (plain.exchange.quorum, quorum.exchange.quorum) == (0, 2)
     assert (large.optimizer.batch_size, large.optimizer.learning_rate) == (256, 1e-3)
+
+
+def test_variants_of_a_layer_that_the_network_lacks_are_refused():
+    """They would be one variant, and the report would say that the layer makes no difference."""
+    sizes = {"variants": ("64:--fc-neurons 64", "256:--fc-neurons 256"), "games": ("ddrl/Catch-v0",)}
+    for network, refused in (("ba3c", False), ("nature", True)):
+        points = VARIANTS.points(settings(train_options=f"--network {network}", **sizes), MACHINE)
+        with pytest.raises(UsageError, match="only --network ba3c has this layer") if refused else nullcontext():
+            check_environments(point.config for point in points)
 
 
 def test_each_variant_stands_beside_the_first():
