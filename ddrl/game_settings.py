@@ -53,9 +53,9 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
         observations = environment.observation_shape, environment.observation_dtype
         network = algorithms.network_for(config, *observations, environment.action_space)
         source_of(config.run.init_from, network.parameter_shapes)
-    replays = replays_of(config) if detect_job(os.environ) is None else 1
-    check_replay(config, environment, replays, machine.memory_bytes)
-    check_rollouts(config, environment, machine.memory_bytes)
+    alone = detect_job(os.environ) is not None  # the other ranks of a job may be on other machines
+    check_replay(config, environment, 1 if alone else replays_of(config), machine.memory_bytes)
+    check_rollouts(config, environment, 1 if alone else config.exchange.workers, machine.memory_bytes)
     return environment.action_space
 
 

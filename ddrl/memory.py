@@ -67,17 +67,17 @@ def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: i
     check_memory(replays * replay_bytes(config, environment), available, whose)
 
 
-def check_rollouts(config: TrainConfig, environment: VectorEnvironment, available: float) -> None:
-    """Checks that what a worker acts before it learns from it, a batch, and targets that are distributions each fit
-    into the `available` bytes.
+def check_rollouts(config: TrainConfig, environment: VectorEnvironment, workers: int, available: float) -> None:
+    """Checks that what so many workers act before they learn from it, and their batches, fit into the `available`
+    bytes together, and so do a worker's targets that are distributions.
 
     Raises:
-        UsageError: one of them does not; nothing was allocated.
+        UsageError: they do not; nothing was allocated. It names what takes most.
     """
     _check_distributions(config, environment, available)
     observation, data = _observation_bytes(environment), config.algorithm.learns_from
     length = "--rollout-length" if config.sampling.rollout_length else "--unroll-length"
-    for count, whose, remedy in (
+    parts = [
         (
             _in_rollouts(config),
             f"rollouts of {config.rollout_length} steps of {config.rows} simulators",
@@ -93,12 +93,18 @@ def check_rollouts(config: TrainConfig, environment: VectorEnvironment, availabl
             f"batches of {config.batch_size} data-points",
             "--batch-size",
         ),
-    ):
-        if count * observation > available:
-            raise UsageError(
-                f"{whose} need {count * observation / 1e9:,.1f} GB of memory for observations alone, and "
-                f"{available / 1e9:.1f} GB are free here: lower {remedy}"
-            )
+    ]
+    needed = workers * observation * sum(count for count, _, _ in parts)
+    if needed <= available:
+        return
+    count, whose, remedy = max(parts)
+    most, several = observation * count, workers > 1
+    owners = f"{workers} workers" if several else "the worker"
+    in_all = f" ({needed / 1e9:,.1f} GB with all else of {owners})" if needed > most else ""
+    raise UsageError(
+        f"{whose} need {most / 1e9:,.1f} GB of memory for observations alone{in_all}, and {available / 1e9:.1f} GB "
+        f"are free here: lower {remedy}{', or --workers' if several else ''}"
+    )
 
 
 def _check_distributions(config: TrainConfig, environment: VectorEnvironment, available: float) -> None:

@@ -66,18 +66,20 @@ def of_study(data: Path) -> Drawn:
 def of_peers(data: Path) -> Drawn:
     """Both sides of `ddrl bench peers` in a row each, and their ratios by round."""
     measured = [json.loads(path.read_text()) for path in sorted(data.glob("*.json"))]
-    first = measured[0]["machine"]
+    machines = [run["machine"] for run in measured]
     rows = table("Agent steps/s of training, median of the rounds and their range", measured, {
         "ours": _ours,
         "agent steps/s": lambda run: _rounds(run["ours_by_round"]),
         "peer": _peer, "its agent steps/s": lambda run: _rounds(run["peer_by_round"]),
         "ratio": lambda run: f"**{run['ratio']:.2f}**",
-        "share of our roofline": lambda run: f"{run['roofline_share']:.2f} of {number(run['roofline'])}",
+        "share of our roofline": _share,
     })  # fmt: skip
     seconds = sorted({f"{run['seconds']:g}" for run in measured}, key=float)
+    where = dict.fromkeys(f"{machine['processor']}, {machine['cores']} cores" for machine in machines)
+    versions = dict.fromkeys(machine["packages"]["tensorflow"] for machine in machines)
     told = (
-        f"Both sides alternately on {first['processor']}, {first['cores']} cores; rounds of {', '.join(seconds)} s; "
-        f"TensorFlow {first['packages']['tensorflow']}."
+        f"Both sides alternately on {' and '.join(where)}; rounds of {', '.join(seconds)} s; "
+        f"TensorFlow {' and '.join(versions)}."
     )
     options = "\n".join(f"- {_ours(run)}: `{_settings(run['settings_of_ours'])}`" for run in measured)
     text = f"{told}\n\n{rows.markdown().strip()}\n\nThe settings of ours, where they are not the defaults:\n\n{options}"
@@ -98,6 +100,12 @@ def _settings(words: str) -> str:
 
 def _rounds(rates: Sequence[float]) -> str:
     return f"{number(statistics.median(rates))} ({number(min(rates))} to {number(max(rates))})"
+
+
+def _share(run: Mapping[str, Any]) -> str | None:
+    """None where the roofline was not measured."""
+    share = run["roofline_share"]
+    return None if share is None else f"{share:.2f} of {number(run['roofline'])}"
 
 
 def _peer(run: Mapping[str, Any]) -> str:

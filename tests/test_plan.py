@@ -6,6 +6,7 @@ import pytest
 
 from ddrl import cli
 from ddrl.commands import plan
+from ddrl.envs import make_environment as make
 from ddrl.types import Machine
 
 CATCH = ["ba3c", "--game", "ddrl/Catch-v0", "--network", "mlp"]
@@ -155,6 +156,20 @@ def test_a_plan_starts_nothing_so_it_is_made_for_what_does_not_fit_here(capsys, 
         ("dqn", "the replay needs 7,"),
         ("rainbow --workers 2 --parameter-servers 1", "the replays of 2 workers need 1"),
         ("hts-ppo --unroll-length 1e5 --batch-size 0", "rollouts of 100000 steps of 16 simulators need 90.3 GB"),
+        (
+            "ppo --workers 3 --parameter-servers 1 --simulators 4 --unroll-length 20000 --batch-size 0",
+            (
+                "rollouts of 20000 steps of 4 simulators need 2.3 GB of memory for observations alone (6.8 GB with all "
+                "else of 3 workers), and 6.0 GB are free here: lower --unroll-length or --simulators, or --workers"
+            ),
+        ),
+        (
+            "impala --simulators 8 --unroll-length 20000 --batch-size 0",
+            (
+                "rollouts of 20000 steps of 8 simulators need 4.5 GB of memory for observations alone (9.0 GB with all "
+                "else of the worker), and 6.0 GB are free here: lower --unroll-length or --simulators"
+            ),
+        ),
     ],
 )
 def test_a_plan_warns_of_data_that_train_refuses_here(line, why, capsys, monkeypatch):
@@ -162,6 +177,13 @@ def test_a_plan_warns_of_data_that_train_refuses_here(line, why, capsys, monkeyp
     assert plan.main([*line.split(), "--game", "pong", "--json", "-"], {}) == 0
     warnings = json.loads(capsys.readouterr().out)["warnings"]
     assert [text for text in warnings if text.startswith(f"`ddrl train` refuses this here: {why}")], warnings
+
+
+def test_a_plan_makes_the_game_once(capsys, monkeypatch):
+    made = []
+    monkeypatch.setattr(plan, "make_environment", lambda *given, **more: made.append(1) or make(*given, **more))
+    assert planned(capsys, "--workers", "1", "--parameter-servers", "0")["source"] == "this machine"
+    assert made == [1]
 
 
 def test_rollouts_and_pools_are_in_the_memory_of_workers(capsys):

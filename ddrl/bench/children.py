@@ -62,8 +62,7 @@ class Children:
         """Waits for one answer of each process.
 
         Raises:
-            RuntimeError: a process died, or did not answer in time.
-            UsageError: a process answered that the request is impossible.
+            UsageError: a process died, did not answer in time, or answered that the request is impossible.
         """
         timer = threading.Timer(self._seconds, self._kill)
         timer.start()
@@ -78,7 +77,7 @@ class Children:
         if not line:
             self._log.seek(0)
             tail = " | ".join(self._log.read().strip().splitlines()[-3:])
-            raise RuntimeError(f"a measuring process ended or did not answer in time: {tail}")
+            raise UsageError(f"a measuring process ended or did not answer in time: {tail}")
         answer = json.loads(line)
         if "error" in answer:
             raise UsageError(answer["error"])

@@ -1,4 +1,4 @@
-"""`ddrl bench idle`: processor time of the roles that wait, in a real job whose first gradient never comes."""
+"""`ddrl bench idle`: processor time of the roles that wait, in a real job until its first gradient comes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddrl.placement.resources import this_machine
 
 WARM_UP_LINES = 3  # first lines of metrics.jsonl that are left out: imports and tracing
 ROLES = ("parameter_server", "evaluator")
-NEVER_FULL = 10**6  # batch size in data-points: more than Catch produces in the time
+LARGE_BATCH = 10**6  # data-points, which Catch takes a minute or more to produce
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,13 @@ class IdleArguments(BenchmarkArguments):
 def measure(seconds: float) -> dict[str, Any]:
     """Processor time of each idle role in percent of one core, averaged over the job's lines after the warm-up.
 
+    Those from the first update on are left out: the roles have something to do then.
+
     Raises:
         UsageError: a role reported nothing in the time, for instance because the machine is busy.
     """
-    config = preset("smoke", None, this_machine()).changed(optimizer={"batch_size": NEVER_FULL})
-    lines = run_for(config, seconds)[WARM_UP_LINES:-1]
+    config = preset("smoke", None, this_machine()).changed(optimizer={"batch_size": LARGE_BATCH})
+    lines = [line for line in run_for(config, seconds)[WARM_UP_LINES:-1] if not line.get("update")]
     values = {}
     for role in ROLES:
         shares = [line["cpu_cores"][f"{role}-0"] for line in lines if f"{role}-0" in line.get("cpu_cores", {})]

@@ -22,6 +22,7 @@ from ddrl.bench.timing import work_for
 from ddrl.config import TrainConfig
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.vectors import empty_vector
+from ddrl.placement.ranks import groups_of, threads_for, with_threads
 from ddrl.rundir import config_from_dict, config_to_dict
 from ddrl.structured import ACTION_MASK, field_types, legal_actions
 from ddrl.types import ActionSpace, Discrete, LossContext, MultiDiscrete, Replayed, Snapshot
@@ -67,7 +68,7 @@ def answers(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def group_size(config: TrainConfig) -> int:
     """Simulators of one group."""
-    return config.sampling.simulators // config.sampling.groups
+    return config.sampling.simulators // groups_of(config)
 
 
 def inference_batch(config: TrainConfig) -> int:
@@ -237,7 +238,6 @@ def acting(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     from ddrl.builders.agent import make_environments, make_schedule, network_for
     from ddrl.envs import make_environment
     from ddrl.learner import as_device_vector, configure_tensorflow
-    from ddrl.placement.ranks import threads_for, with_threads
     from ddrl.reporting.rank_metrics import RankMetrics
 
     threads = threads_for(config, cores)
@@ -260,7 +260,6 @@ def acting(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
 def acting_at_random(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     """Acting with random actions and no network, with one thread for each group of simulators, in agent steps."""
     from ddrl.builders.agent import make_environments
-    from ddrl.placement.ranks import threads_for, with_threads
 
     environments = make_environments(with_threads(config, threads_for(config, cores)))
     groups = [(each, np.random.default_rng([config.run.seed, i])) for i, each in enumerate(environments)]

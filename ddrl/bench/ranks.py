@@ -15,7 +15,7 @@ from cluster.session import SessionFiles
 from ddrl import programs
 from ddrl.errors import UsageError
 from ddrl.launch.local import require_mpirun
-from ddrl.launch.processes import end_session
+from ddrl.launch.processes import Interrupts, end_session
 from ddrl.programs import python_command
 
 
@@ -50,6 +50,16 @@ def by_number(rates: Mapping[int, float], digits: int) -> dict[str, float]:
     return {str(number): round(rate, digits) for number, rate in rates.items()}
 
 
+class _Interrupting(Interrupts):
+    """Raises KeyboardInterrupt at the first request to end, whatever its signal; later ones let the cleanup finish."""
+
+    def _handle(self, number: int, frame: object) -> None:
+        first = self.stop is None
+        super()._handle(number, frame)
+        if first:
+            raise KeyboardInterrupt
+
+
 def _start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment, start_new_session=True, **options)
 
@@ -64,15 +74,17 @@ def json_line(
 
     Raises:
         UsageError: there was no result in time, or the command ended without one.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP asked this process to end.
     """
-    process = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        output, errors = process.communicate(timeout=timeout_seconds)
-    except subprocess.TimeoutExpired:
-        raise UsageError(f"no result within {timeout_seconds:.0f} s; ask for less") from None
-    finally:  # also after an interrupt; not only the command's group, since mpirun gives each rank another one
-        end_session(process.pid)
-        process.wait()
+    with _Interrupting():
+        process = start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            output, errors = process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"no result within {timeout_seconds:.0f} s; ask for less") from None
+        finally:  # also after an interrupt; not only the command's group, since mpirun gives each rank another one
+            end_session(process.pid)
+            process.wait()
     for line in output.splitlines():
         if line.startswith("RESULT "):
             return json.loads(line[len("RESULT ") :])

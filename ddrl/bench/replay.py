@@ -22,6 +22,7 @@ from ddrl.types import Unroll
 
 OBSERVATION, STACK = (4, 84, 84), 4
 STEPS = 32  # steps in an unroll
+MOST_INSERTS_PER_SAMPLE = 1000.0
 NOTES = {
     "samples_per_s": "drawn, gathered and given new priorities, while inserting",
     "inserts_per_s": "transitions, at the same time on the same core",
@@ -66,7 +67,8 @@ class ReplayArguments(BenchmarkArguments):
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "batch_size", "simulators", "n_step")
-        checks.at_least(self, 0.0, "inserts_per_sample")
+        why = "the inserts for one batch would take longer than all else"
+        checks.between(self, 0.0, MOST_INSERTS_PER_SAMPLE, "inserts_per_sample", why=why)
         checks.above(self, 0.0, "seconds")
         if self.peer_python and self.kind == "one-process":
             checks.refuse(self, "peer_python", "used with --kind shard-images or shard-features")

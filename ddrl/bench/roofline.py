@@ -7,8 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import tyro
+
 from cluster.topology import usable_cores
-from ddrl import checks
+from ddrl import checks, plugin_modules
 from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.phases import group_size, has_targets, inference_batch, on_cores, replicas
@@ -37,8 +39,8 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         `protocol`.
 
     Raises:
-        UsageError: there are not so many cores, the settings cannot run, or they are those of Ape-X.
-        RuntimeError: a measuring process died or did not answer in time.
+        UsageError: there are not so many cores, the settings cannot run, they are those of Ape-X, or a measuring
+            process died or did not answer in time.
     """
     if config.apex.actors:
         raise UsageError(
@@ -141,8 +143,8 @@ class RooflineArguments(BenchmarkArguments):
     """Settings to measure."""
     game: str = ""
     """Game (default: the preset's)."""
-    network: Literal["", "a3c", "nature", "ba3c", "mlp"] = ""
-    """Network (default: the preset's)."""
+    network: str = ""
+    """Network, as ddrl train takes it (default: the preset's)."""
     compute_dtype: Literal["", "float32", "bfloat16"] = ""
     """Type of activations and kernels (default: the preset's)."""
     batch_size: int = 0
@@ -151,6 +153,8 @@ class RooflineArguments(BenchmarkArguments):
     """Time for each of the parts."""
     cores: int = 0
     """Cores to measure with at once (0: all)."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A plugin that registers the network or the game. May be given several times."""
 
     def __post_init__(self) -> None:
         checks.above(self, 0.0, "seconds")
@@ -163,7 +167,7 @@ def config_of(arguments: RooflineArguments) -> TrainConfig:
     network = {name: given[name] for name in ("network", "compute_dtype") if name in given}
     optimizer = {name: given[name] for name in ("batch_size",) if name in given}
     config = preset(arguments.preset, arguments.game or None, this_machine())
-    return config.changed(network=network, optimizer=optimizer)
+    return config.changed(network=network, optimizer=optimizer, run={"plugins": plugin_modules.loaded()})
 
 
 main = Benchmark(

@@ -33,8 +33,8 @@ def measure_sampling(what: Sampling, seconds: float) -> float:
     """Agent steps/s of all processes together.
 
     Raises:
-        UsageError: it needs more cores than this process may use, or the settings cannot run.
-        RuntimeError: a measuring process died or did not answer in time.
+        UsageError: it needs more cores than this process may use, the settings cannot run, or a measuring process died
+            or did not answer in time.
     """
     available = usable_cores()
     needed = what.processes * what.cores

@@ -29,7 +29,7 @@ class EndToEndArguments(TakesTrainOptions):
 
     Measures achieved agent steps/s, the roofline of the same settings before and after, their ratio, and each role's
     time split. A warning says when the two rooflines differ, as the machine was then not the same throughout. The
-    preset is laptop unless one is given."""
+    preset is laptop unless one is given. --resume RUN measures a new run with the settings of that one."""
 
     seconds: float = 60.0
     """Length of the run, in seconds."""
@@ -44,10 +44,10 @@ class EndToEndArguments(TakesTrainOptions):
 def config_of(options: Sequence[str]) -> TrainConfig:
     """The settings to train with, by options of `ddrl train`."""
     peek = Parser(prog="ddrl bench")
-    peek.add_argument("--preset")
-    peek.add_argument("--config")
+    for name in ("--preset", "--resume", "--config"):
+        peek.add_argument(name)
     first, _ = peek.parse_known_args(list(options))
-    given = first.preset or (first.config and config_files.read(first.config).text("preset"))
+    given = first.preset or first.resume or (first.config and config_files.read(first.config).text("preset"))
     preset = [] if given else ["--preset", "laptop"]
     config = parse([*preset, *options], this_machine()).config
     return config if "--evaluator" in options else config.changed(evaluation={"evaluator": False})

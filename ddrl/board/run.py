@@ -169,7 +169,7 @@ class BoardRun:
         The newest `train` record is the last row of its series, even if thinning left it out.
 
         Args:
-            most: rows; of more every k-th.
+            most: rows; of more, so many evenly spaced ones with the first and the newest.
         """
         train, evaluations, newest = self._records.train, self._records.evaluations, scalars(self._records.newest)
         seconds = train.column(SECONDS)
@@ -340,7 +340,9 @@ def _event(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thinned(column: np.ndarray, most: int) -> np.ndarray:
-    return column[:: max(1, math.ceil(len(column) / most))]
+    """At most so many rows, evenly spaced, the first and the newest among them."""
+    rows = len(column)
+    return column if rows <= most else column[np.linspace(0, rows - 1, most).astype(int)]
 
 
 def _is_known(value: Any) -> bool:

@@ -17,6 +17,7 @@ from ddrl import checks, command_line, options
 from ddrl.algorithms import network_for
 from ddrl.apex.memory import prefetch_bytes
 from ddrl.config import TrainConfig, validation
+from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.memory import check_replay, check_rollouts, replay_bytes, replays_of, rollout_bytes
@@ -79,9 +80,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     if job is not None and job.rank > 0:
         return 0
     warnings = [*arguments.notes, *validation.warnings(config)]
-    warnings += _doubts(config) if source == HERE else []
+    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
+        warnings += _doubts(config, environment) if source == HERE else []
+        needs = needs_of(config, environment)
     warnings += warnings_of(seats, assignments)
-    content = as_json(config, source, seats, assignments, warnings)
+    content = as_json(config, needs, source, seats, assignments, warnings)
     if nodes.json:
         write_json_output(nodes.json, content)
     else:
@@ -92,16 +95,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 HERE = "this machine"
 
 
-def _doubts(config: TrainConfig) -> list[str]:
+def _doubts(config: TrainConfig, environment: VectorEnvironment) -> list[str]:
     """Warnings that the run would be refused here, or only just fits. A plan can be made all the same."""
-    from ddrl.envs import make_environment
-
     here = this_machine()
     try:
         warnings = check_machine(config, here)
-        with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
-            check_replay(config, environment, replays_of(config), here.memory_bytes)
-            check_rollouts(config, environment, here.memory_bytes)
+        check_replay(config, environment, replays_of(config), here.memory_bytes)
+        check_rollouts(config, environment, config.exchange.workers, here.memory_bytes)
     except UsageError as error:
         return [f"`ddrl train` refuses this here: {error}"]
     return warnings
@@ -159,30 +159,28 @@ class Needs(NamedTuple):
     prefetch: int
 
 
-def needs_of(config: TrainConfig) -> Needs:
+def needs_of(config: TrainConfig, environment: VectorEnvironment) -> Needs:
     """What the ranks of a run need memory for.
 
     Raises:
-        UsageError: the game is unknown, the network does not suit it, or there are fewer parameters than servers.
+        UsageError: the network does not suit the game, or there are fewer parameters than servers.
     """
-    from ddrl.envs import make_environment
-
-    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
-        shape, dtype = environment.observation_shape, environment.observation_dtype
-        count = network_for(config, shape, dtype, environment.action_space).size
-        replay, rollouts = replay_bytes(config, environment), rollout_bytes(config, environment)
-        needs = Needs(count, replay, rollouts, prefetch_bytes(config, environment))
+    shape, dtype = environment.observation_shape, environment.observation_dtype
+    count = network_for(config, shape, dtype, environment.action_space).size
     check_shards(count, config.exchange.servers)
-    return needs
+    replay, rollouts = replay_bytes(config, environment), rollout_bytes(config, environment)
+    return Needs(count, replay, rollouts, prefetch_bytes(config, environment))
 
 
 def memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> list[int]:
     """Bytes of memory that each rank needs, roughly.
 
     Raises:
-        UsageError: as `needs_of`.
+        UsageError: the game is unknown, or as `needs_of`.
     """
-    return [rank["memory_bytes"] for rank in ranks_as_json(config, assignments, needs_of(config))]
+    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
+        needs = needs_of(config, environment)
+    return [rank["memory_bytes"] for rank in ranks_as_json(config, assignments, needs)]
 
 
 def ranks_as_json(config: TrainConfig, assignments: Sequence[Assignment], needs: Needs) -> list[dict[str, Any]]:
@@ -254,20 +252,22 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
 
 
 def as_json(
-    config: TrainConfig, source: str, seats: Sequence[Seat], assignments: Sequence[Assignment], warnings: list[str]
+    config: TrainConfig,
+    needs: Needs,
+    source: str,
+    seats: Sequence[Seat],
+    assignments: Sequence[Assignment],
+    warnings: list[str],
 ) -> dict[str, Any]:
     """The plan in JSON types. Sizes in bytes; `bytes_per_update` is what workers and servers send together.
 
     Args:
         config: settings of the run.
+        needs: as `needs_of` gives them.
         source: where the nodes are known from, in words.
         seats, assignments: one for each rank.
         warnings: warnings for the user.
-
-    Raises:
-        UsageError: as `needs_of`.
     """
-    needs = needs_of(config)
     ranks, parameters = ranks_as_json(config, assignments, needs), needs.parameters
     memory: Counter[str] = Counter()  # by host
     for rank in ranks:

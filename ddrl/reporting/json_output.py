@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,10 +30,12 @@ def check_json_output(target: str) -> None:
 def write_json_output(target: str, values: Mapping[str, Any]) -> None:
     """Writes one JSON object to the file `target`, or to standard output for '-'.
 
+    Numbers that are not finite become null, since JSON has none.
+
     Raises:
         UsageError: when the file cannot be written.
     """
-    text = json.dumps(values)
+    text = json.dumps(_finite(values), allow_nan=False)
     if target == "-":
         print(text, flush=True)
         return
@@ -41,3 +44,12 @@ def write_json_output(target: str, values: Mapping[str, Any]) -> None:
             file.write(text + "\n")
     except OSError as error:
         raise UsageError(f"--json {target}: {error.strerror}; name a file that can be written, or -") from error
+
+
+def _finite(value: Any) -> Any:
+    """A JSON value with None in the place of numbers that are not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -7,7 +7,7 @@ of the Statistical Precipice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,9 +55,8 @@ def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[li
         measure: the raw score of a run.
     """
     by_game = {name: normalized(group.runs, measure) for name, group in systems}
-    played = {tuple(sorted((game, len(runs)) for game, runs in games.items())) for games in by_game.values()}
-    if len(played) != 1 or len(next(iter(played))) < 2:
-        return [], []  # one has not played all of them yet, or there is one game
+    if not _counts(by_game):
+        return [], []
     scores = {name: list(games.values()) for name, games in by_game.items()}
     of_all = table("All games together", scores.items(), {
         "system": lambda row: row[0], "games": lambda row: len(row[1]), "runs": lambda row: sum(map(len, row[1])),
@@ -67,6 +66,28 @@ def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[li
     thresholds = np.linspace(min(0.0, *every), max(every), THRESHOLDS).tolist()
     curves = [profile(games, thresholds, name, style) for style, (name, games) in enumerate(scores.items())]
     return [of_all], [Panel("Performance profile", NORMALIZED, "share of runs above", curves)]
+
+
+def uneven(systems: Sequence[tuple[str, Group]], measure: Measure) -> list[str]:
+    """What a report is careful about where `together` has more runs of one game than of another, as in a study that is
+    half done; its arguments are those of `together`."""
+    counts = _counts({name: normalized(group.runs, measure) for name, group in systems})
+    if len(set(counts.values())) < 2:
+        return []
+    runs = ", ".join(f"{game} {count}" for game, count in counts.items())
+    return [f"all games together: every run counts alike, so games with more runs count more (runs: {runs})"]
+
+
+def _counts(by_game: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, int]:
+    """Game -> number of runs, which all systems share. Empty if they do not, as one has not played all of them yet, or
+    if there is one game.
+
+    Args:
+        by_game: for each system, what `normalized` gives.
+    """
+    played = {tuple(sorted((game, len(runs)) for game, runs in games.items())) for games in by_game.values()}
+    counts = dict(next(iter(played), ()))
+    return counts if len(played) == 1 and len(counts) > 1 else {}
 
 
 def profile(scores: Sequence[Sequence[float]], thresholds: Sequence[float], label: str, style: int = 0) -> Curve:

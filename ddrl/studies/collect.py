@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -79,12 +80,12 @@ def _page(
 ) -> str:
     """The text of report.html; `careful` are warnings that stand above the figure."""
     machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
-    again = f"ddrl study {plan.study} --dir {plan.directory} --collect  # this page, from the finished points"
+    again = shlex.join(["ddrl", "study", plan.study, "--dir", str(plan.directory), "--collect"])
     return render(
         title=report.heading,
         finding=report.finding,
         summary=[f"{len(outcomes)} of {len(plan.points)} points have finished.", *careful],
-        command=f"{plan.command or NO_COMMAND}\n{again}",
+        command=f"{plan.command or NO_COMMAND}\n{again}  # this page, from the finished points",
         figures=[{"pictures": figures.pictures(report.panels), "caption": sentence(report.caption)}],
         tables=report.tables,
         protocol=provenance.protocols(outcomes) | {flag(n): value_text(value) for n, value in plan.settings.items()},

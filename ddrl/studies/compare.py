@@ -32,13 +32,13 @@ from ddrl.terminal import printable
 
 PAGE, FIGURE = "compare.html", "compare.png"
 NAMED = 3  # settings in the name of a group at most
-GROUP = "group"
+GROUP, CHANGES = "group", "changes"  # labels: the name of a run's group, and what `changes_of` says of the run
 AXES = (STEPS, UPDATES, SECONDS)
 UPDATE_RATE = "updates_per_s"
 
 
 def read_runs(paths: Sequence[str]) -> list[Outcome]:
-    """The results and records of the runs so far, each with the name of its group as a label.
+    """The results and records of the runs so far, each with the name of its group and its changes as labels.
 
     Raises:
         UsageError: a path is no run or is named twice, or no run has metrics.
@@ -47,10 +47,10 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
     if twice := [path for i, path in enumerate(paths) if real[i] in real[:i]]:
         raise UsageError(f"{twice[0]} is named twice; give each run once")
     configs = [rundir.load_config(path) for path in paths]
-    names = group_names(configs, [changes_of(path, config) for path, config in zip(paths, configs)])
+    changes = [changes_of(path, config) for path, config in zip(paths, configs)]
     outcomes = [
-        outcome_of(Point(path, config, {GROUP: name, "game": config.environment.game}), Path(path))
-        for path, config, name in zip(paths, configs, names)
+        outcome_of(Point(path, config, {GROUP: name, "game": config.environment.game, CHANGES: changed}), Path(path))
+        for path, config, name, changed in zip(paths, configs, group_names(configs, changes), changes)
     ]
     if not any(outcome.records for outcome in outcomes):
         raise UsageError(f"{', '.join(paths)}: their {rundir.METRICS} has no records yet; compare them later")
@@ -282,12 +282,11 @@ def _spread(outcomes: Sequence[Outcome]) -> str:
 
 def _changed(outcomes: Sequence[Outcome]) -> list[str]:
     """Runs that were resumed with other settings, a line each."""
-    changes = [(run, changes_of(run.path, run.point.config)) for run in outcomes]
     return [
         f"careful: {run.point.name} was resumed with other settings, so it is in no group of runs that had them "
         f"throughout: {'; '.join(changed)}"
-        for run, changed in changes
-        if changed
+        for run in outcomes
+        if (changed := run.point.labels[CHANGES])
     ]
 
 

@@ -194,9 +194,15 @@ def count_text(counts: Collection[int]) -> str:
     return str(most) if least == most else f"{least} to {most}"
 
 
-def spread_text(outcomes: Sequence[Outcome]) -> str:
-    """The part of a caption that says how many seeds there are (runs with equal labels), and how they are shown."""
-    counts = Counter(json.dumps(dict(outcome.point.labels), sort_keys=True) for outcome in outcomes).values()
+def spread_text(outcomes: Sequence[Outcome], score: str = "") -> str:
+    """The part of a caption that says how many seeds there are (runs with equal labels), and how they are shown.
+
+    Args:
+        score: what curves are drawn of, as for `score_curve`; runs without it do not count, unless all lack it. Empty:
+            all runs count.
+    """
+    shown = [outcome for outcome in outcomes if not score or points_of([outcome], score, SECONDS)] or outcomes
+    counts = Counter(json.dumps(dict(outcome.point.labels), sort_keys=True) for outcome in shown).values()
     least, most = min(counts), max(counts)
     if most == 1:
         return "one seed, so the spread is unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -147,17 +148,18 @@ class RaceSettings(TargetSettings):
             notes += self._verdict(those, game, failed)
         systems = [(name_of(group), group) for group in grouped(outcomes, "library", "algorithm")]
         whole = [] if self._ends_at_target else systems
-        of_all, profiles = across_games.together(whole, lambda run: last_score(run, EVALUATION))
+        last = functools.partial(last_score, score=EVALUATION)
+        of_all, profiles = across_games.together(whole, last)
         beside = any(group["library"] == THEIRS for group in groups)
         return Report(
             heading=f"Score against {AXES[self._against]}{', beside Stable-Baselines3' * beside}",
             caption=f"mean of evaluation games with frozen parameters, {self.eval_games} where time was enough; "
-            f"{spread_text(outcomes)}",
+            f"{spread_text(outcomes, EVALUATION)}",
             finding=sentences(notes) or self._found(groups),
             tables=[*tables, *of_all],
             panels=[*panels, *profiles],
             notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
-            careful=[*_uneven(groups), *_unplanned(outcomes)],
+            careful=[*_uneven(groups), *_unplanned(outcomes), *across_games.uneven(whole, last)],
         )
 
     def _panels(self, groups: Sequence[Group], game: str) -> Iterator[Panel]:

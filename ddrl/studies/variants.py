@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -112,14 +113,16 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             notes += [f"{where}{text}" for text in self._compared(those)]
         systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
         whole = [] if self.stop_at_target else systems  # runs that end at the target have no final score to compare
-        of_all, profiles = across_games.together(whole, lambda run: last_score(run, self.score_name))
+        last = functools.partial(last_score, score=self.score_name)
+        of_all, profiles = across_games.together(whole, last)
         return Report(
             heading=f"{self.algorithm} with other options",
-            caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes)}",
+            caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes, self.score_name)}",
             finding=sentences(notes),
             tables=[*tables, *of_all],
             panels=[*panels, *profiles],
             notes=[across_games.NOTE] if of_all else [],
+            careful=across_games.uneven(whole, last),
         )
 
     def _panels(self, game: str, groups: Sequence[Group]) -> Iterator[Panel]:

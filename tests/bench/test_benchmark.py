@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,13 @@ def test_json_has_what_was_measured_and_the_machine(tmp_path):
     assert benchmark()(["--json", str(target)]) == 0
     found = json.loads(target.read_text())
     assert found["rows"] == ROWS and found["rounds"] == 2 and "json" not in found and found["machine"]["cores"] >= 1
+
+
+def test_numbers_that_are_not_finite_are_null_in_json(capsys):
+    values = {"rate": math.nan, "rows": {"fast": {"updates": -math.inf, "rounds": [1.5, (math.inf, True)]}}}
+    assert dataclasses.replace(benchmark(), measure=lambda arguments: values)(["--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (found["rate"], found["rows"]) == (None, {"fast": {"updates": None, "rounds": [1.5, [None, True]]}})
 
 
 def test_a_failure_is_the_exit_status(capsys):

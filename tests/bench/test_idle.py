@@ -30,6 +30,12 @@ def test_lines_in_which_a_role_told_nothing_are_passed_over(monkeypatch):
     assert found["parameter_server"] == pytest.approx(4.0) and found["evaluator"] == pytest.approx(2.0)
 
 
+def test_lines_from_the_first_update_on_do_not_count(monkeypatch):
+    lines_of(monkeypatch, TOLD | {"update": 0}, {"update": 1, "cpu_cores": {"parameter_server-0": 0.9}})
+    found = idle.measure(300.0)
+    assert found["parameter_server"] == pytest.approx(2.0) and found["seconds_measured"] == idle.LINE_SECONDS
+
+
 def test_a_run_that_is_too_short_is_refused(monkeypatch):
     lines_of(monkeypatch, {"cpu_cores": {"evaluator-0": 0.01}})
     with pytest.raises(UsageError, match="--seconds 10: too short for the parameter server to report"):

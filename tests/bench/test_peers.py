@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -159,6 +160,19 @@ def test_a_peer_that_takes_too_long_is_ended(tmp_path):
     python = peer_python(tmp_path, lines)
     with pytest.raises(UsageError, match="no result within 3 s"):
         ranks.json_line([python], os.environ, 3.0)
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_ends_the_peer_too(number, tmp_path):
+    lines = f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); "
+    python = peer_python(tmp_path, f"{lines}os.kill(os.getppid(), {int(number)}); time.sleep(300)")
+    before = signal.signal(number, lambda *_: None)  # it would end the tests
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ranks.json_line([python], os.environ, 20.0)
+    finally:
+        signal.signal(number, before)
     assert not alive(int((tmp_path / "pid").read_text()))
 
 

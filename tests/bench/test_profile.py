@@ -334,6 +334,7 @@ def test_the_trace_is_json_with_names_beginnings_and_ends():
     [
         (["--seconds", "0"], "ddrl: --seconds 0.0: must be a finite number above 0"),
         (["--seconds", "1e9"], "ddrl: --seconds 1000000000.0: must be between 0 and 600"),
+        (["--warm-up", "1e9"], "ddrl: --warm-up 1000000000.0: must be between 0 and 600"),
         (["--overhead-rounds", "-1"], "ddrl: --overhead-rounds -1: must be a finite number of at least 0"),
         (["--trace", "/no/such/place"], "ddrl: --trace /no/such/place: No such file or directory; name a file"),
         (["--simulators", "x"], ""),

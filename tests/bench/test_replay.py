@@ -49,6 +49,8 @@ def test_bad_options_are_refused():
         replay.ReplayArguments(tree_items=(0,))
     with pytest.raises(UsageError, match="--seconds"):
         replay.ReplayArguments(seconds=0.0)
+    with pytest.raises(UsageError, match=r"--inserts-per-sample 1e\+300: must be between 0.0 and 1000.0"):
+        replay.ReplayArguments(inserts_per_sample=1e300)
 
 
 @pytest.mark.parametrize("kind", ["shard-images", "shard-features"])

@@ -67,6 +67,8 @@ def test_batches_of_a_configuration():
     assert (roofline.group_size(CONFIG), roofline.inference_batch(CONFIG)) == (4, 4)
     sampling = dataclasses.replace(CONFIG.sampling, predict_batch=3)
     assert roofline.inference_batch(dataclasses.replace(CONFIG, sampling=sampling)) == 3
+    in_turn = CONFIG.changed(sampling={"schedule": "synchronized"}, optimizer={"batch_size": 40})
+    assert (roofline.group_size(in_turn), roofline.inference_batch(in_turn)) == (8, 8), "one group, whatever --groups"
 
 
 def test_a_short_measurement():

@@ -35,6 +35,16 @@ def test_json_names_the_machine(measured, capsys):
     assert (config.optimizer.batch_size, seconds, cores) == (64, 0.5, 3)
 
 
+def test_every_network_of_ddrl_train_can_be_measured(measured, tmp_path):
+    plugin = tmp_path / "has_a_network.py"
+    plugin.write_text("from ddrl.plugins import register_network\nregister_network('mine', print)\n")
+    for words in (["--network", "impala"], ["--plugin", str(plugin), "--network", "mine"]):
+        assert cli.main(["bench", "roofline", "--json", "-", *words]) == 0
+    (first, *_), (second, *_) = measured
+    assert (first.network.network, second.network.network) == ("impala", "mine")
+    assert second.run.plugins == (str(plugin),), "the measuring processes import it, too"
+
+
 def test_a_table_for_people(measured, capsys):
     assert cli.main(["bench", "roofline"]) == 0
     output = capsys.readouterr().out

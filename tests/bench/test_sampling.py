@@ -7,6 +7,7 @@ import pytest
 
 from ddrl.algorithms import preset
 from ddrl.bench import phases, timing
+from ddrl.bench.children import Children
 from ddrl.bench.sampling import Sampling, measure_sampling
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
@@ -41,6 +42,13 @@ def test_random_actions_are_within_the_space():
     continuous = phases.random_actions(Continuous((-2.0, -np.inf), (0.5, np.inf)), (200,), random)
     assert continuous.dtype == np.float32 and continuous.shape == (200, 2)
     assert (continuous >= [-2.0, -1.0]).all() and (continuous <= [0.5, 1.0]).all()
+
+
+def test_a_process_that_dies_is_told(tmp_path, monkeypatch):
+    (tmp_path / "dies.py").write_text("import sys; sys.exit('no memory')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Children("dies", [{}], 60.0) as children, pytest.raises(UsageError, match="did not answer in time: no memory"):
+        children.hear()
 
 
 @pytest.mark.timeout(120)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl import algorithms
+from ddrl import algorithms, rundir
 from ddrl.bench import train
 from ddrl.errors import UsageError
 from ddrl.types import Machine
@@ -71,3 +71,9 @@ def test_the_preset_of_a_settings_file_is_kept(tmp_path):
     file.write_text("preset: smoke\n")
     assert train.config_of(["a2c", "--config", str(file)]).environment.game == "ddrl/Catch-v0"
     assert train.config_of(["a2c", "--preset=smoke"]).environment.game == "ddrl/Catch-v0"
+
+
+def test_a_run_to_resume_gives_the_settings(tmp_path):
+    begun, _ = rundir.create_run_dir(CONFIG.changed(run={"run_dir": str(tmp_path / "run"), "seed": 7}))
+    found = train.config_of(["--resume", str(begun)])
+    assert (found.run.seed, found.optimizer) == (7, CONFIG.optimizer)

@@ -113,6 +113,7 @@ def test_many_runs_in_a_file_have_fewer_points(tmp_path, monkeypatch):
         writer.write(train_record(line))
     columns = Board([tmp_path]).everything()["series"]["1"]["columns"]
     assert 32 < len(columns["train/loss"]) <= 64 and columns["train/loss"][0] == 1.0
+    assert columns["train/update"][-1] == 499, "the newest point stays"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def undrawn(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_equal_the_data(name, undrawn):
     assert redraw.shown()[name] == redraw.section(name, redraw.drawn(redraw.DATA / name)), "run `make results`"
+
+
+def test_peers_of_several_machines_name_each_and_need_no_roofline(tmp_path, undrawn):
+    one, other = (json.loads((redraw.DATA / "peers" / f"{name}.json").read_text()) for name in ("a2c16", "ppo"))
+    other |= {"roofline": None, "roofline_share": None}
+    other["machine"] |= {"processor": "Another", "packages": {"tensorflow": "3.0"}}
+    for name, run in (("a", one), ("b", other)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(run))
+    text = redraw.of_peers(tmp_path).text
+    assert " on AMD EPYC, 2 cores and Another, 2 cores; rounds of " in text and "TensorFlow 2.21.0 and 3.0." in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| PPO")]
+    assert row.split("|")[-2].strip() == "-"
 
 
 @pytest.mark.parametrize("name", ["peers", "quorum-catch"])

@@ -43,6 +43,16 @@ def test_the_profile_falls_from_all_runs_to_none():
     assert first.y[0] == pytest.approx(4 / 6) and first.y[-1] == 0.0 and second.y == first.y
 
 
+def test_a_report_is_careful_where_games_have_unequal_numbers_of_runs():
+    half = Group({}, [*runs("pong", 1.0, 2.0), *runs("breakout", 2.0)])
+    whole = Group({}, [*runs("pong", 1.0), *runs("breakout", 2.0)])
+    (line,) = across_games.uneven([("A", half), ("B", half)], score)
+    assert line.endswith("so games with more runs count more (runs: breakout 1, pong 2)")
+    assert across_games.uneven([("A", whole), ("B", whole)], score) == []
+    assert across_games.uneven([("A", half), ("B", whole)], score) == [], "they are not put together"
+    assert across_games.uneven([], score) == []
+
+
 def test_systems_are_compared_on_the_same_games_only():
     all_of, one = Group({}, [*runs("pong", 1.0), *runs("breakout", 2.0)]), Group({}, runs("pong", 3.0))
     assert across_games.together([("A", all_of), ("B", one)], score) == ([], [])

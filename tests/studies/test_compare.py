@@ -69,6 +69,14 @@ def test_a_run_that_was_resumed_with_other_settings_is_in_no_group_of_runs_that_
     assert line.startswith(f"careful: {other} was") and line.endswith("throughout: learning-rate 0.002, now 0.0001")
 
 
+def test_the_earlier_settings_of_a_run_are_read_once(tmp_path, monkeypatch):
+    run = resumed(write(tmp_path / "run", 1.0), "--learning-rate", "1e-4")
+    read, earlier = [], rundir.earlier_configs
+    monkeypatch.setattr(rundir, "earlier_configs", lambda path: read.append(str(path)) or earlier(path))
+    assert cli.main(["compare", run, "--output", str(tmp_path / "out")]) == 0
+    assert read == [run]
+
+
 def test_runs_of_a_group_that_were_evaluated_by_different_rules_are_told(tmp_path, capsys):
     runs = [write(tmp_path / epsilon, 1.0, "--eval-epsilon", epsilon, evaluated=True) for epsilon in ("0.05", "0")]
     assert groups(runs) == {"ppo": 2}

@@ -91,6 +91,10 @@ def test_what_is_said_of_the_seeds():
     assert spread_text([run(1, 1.0)]) == "one seed, so the spread is unknown"
     assert spread_text([run(s, 1.0) for s in range(3)]).startswith("each of 3 seeds by itself")
     assert spread_text([run(s, 1.0) for s in range(5)]) == "mean and 95% bootstrap interval of 5 seeds"
+    scoreless = outcome({"size": 1}, [])
+    drawn = spread_text([*(run(s, 1.0) for s in range(4)), scoreless], ONLINE)
+    assert drawn.startswith("each of 4 seeds by itself"), "as the curves are drawn"
+    assert spread_text([scoreless] * 3, ONLINE).startswith("each of 3 seeds by itself")
     mixed = spread_text([*(run(s, 1.0) for s in range(5)), outcome({"size": 2}, [])])
     assert mixed == "mean and 95% bootstrap interval of 5 seeds; where there are fewer than 5, each seed by itself"
 

@@ -86,6 +86,14 @@ def test_curves_are_there_as_csv(tmp_path):
     assert first["low"] == first["high"] == ""  # of two runs
 
 
+def test_a_directory_with_a_space_is_quoted_in_the_command(tmp_path):
+    directory = tmp_path / "a study"
+    made, plan = collected(directory)
+    collect(plan, made)
+    text = " ".join(Page((directory / PAGE).read_text()).text)
+    assert f"ddrl study fake --dir '{directory}' --collect  # this page" in text
+
+
 def test_the_command_is_kept_and_older_directories_have_none(tmp_path):
     made, plan = collected(tmp_path)
     assert plans.load(tmp_path, "fake").command == "ddrl study fake --sizes 1 2"

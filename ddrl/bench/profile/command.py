@@ -46,8 +46,8 @@ class ProfileArguments(TakesTrainOptions):
 
     def __post_init__(self) -> None:
         checks.above(self, 0, "seconds")
-        checks.between(self, 0, MOST_SECONDS, "seconds", why="all calls are kept in memory")
-        checks.at_least(self, 0, "warm_up", "overhead_rounds")
+        checks.between(self, 0, MOST_SECONDS, "seconds", "warm_up", why="all calls are kept in memory")
+        checks.at_least(self, 0, "overhead_rounds")
 
 
 DETAILS = """Tables: `parts` has a line for each part of each thread, in the order in which an update comes to them, in

@@ -70,7 +70,7 @@ class SuiteSettings(EvaluatedSettings):
             panels += self._suite_panels(group, _raw(best))
         return Report(
             heading="Atari games beside people",
-            caption=f"{self.caption}; {spread_text(outcomes)}",
+            caption=f"{self.caption}; {spread_text(outcomes, self.score_name)}",
             finding=_suite_finding(outcomes, self.score_name),
             tables=tables,
             panels=panels,

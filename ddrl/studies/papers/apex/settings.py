@@ -95,9 +95,10 @@ class ApexSettings(TargetSettings, ScoredSettings):
         else:
             finding = extremes(groups, final(self.score_name), f"final {self.score} score")
         slowed = f"; simulators take {self.step_time_ms:g} ms a step" if self.step_time_ms else ""
+        spread = spread_text(outcomes, self.score_name)
         return Report(
             heading=heading,
-            caption=f"{scores_caption(self.score_name, self.eval_epsilon)}{slowed}; {spread_text(outcomes)}",
+            caption=f"{scores_caption(self.score_name, self.eval_epsilon)}{slowed}; {spread}",
             finding=finding,
             tables=[table(title, groups, {**labels, **self._columns()}) for title, (groups, labels) in tables.items()],
             panels=panels,

@@ -178,7 +178,7 @@ class StalenessSettings(CollapseSettings):
 
         return Report(
             heading="Synchronous and asynchronous updates",
-            caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes)}",
+            caption=f"{CAPTIONS[ONLINE]}; loss of training batches; {spread_text(outcomes, ONLINE)}",
             finding=finding([(f"with {mode['mode']} updates", mode.runs) for mode in grouped(outcomes, "mode")], found),
             tables=[
                 table("The whole budget", grouped(outcomes, "game", "workers", "mode"), {
@@ -299,7 +299,7 @@ class LearningRateSettings(CollapseSettings):
 
         return Report(
             heading="Learning rate and effective batch",
-            caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes)}",
+            caption=f"{CAPTIONS[ONLINE]}; {spread_text(outcomes, ONLINE)}",
             finding=finding([(f"with {name}", runs) for name, runs in self.sides(outcomes)], found),
             tables=[
                 table("The whole budget", grouped(outcomes, "game", "batch", "rule"), {

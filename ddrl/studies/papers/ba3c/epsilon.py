@@ -152,7 +152,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         panels = list(self._panels(outcomes, cells, varied))
         return Report(
             heading="Adam's epsilon by effective batch",
-            caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes)}",
+            caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes, self.score_name)}",
             finding=self._finding(cells),
             tables=[
                 table(f"{what} by effective batch and epsilon", cells, columns),

@@ -112,7 +112,7 @@ class GamesSettings(BudgetSettings):
         caption = caption_of(EVALUATION, outcomes).replace(": ", ": mean and maximum of ")
         return Report(
             heading="Scores by game against time",
-            caption=f"{caption}, {self.eval_games} where time was enough; {spread_text(outcomes)}",
+            caption=f"{caption}, {self.eval_games} where time was enough; {spread_text(outcomes, EVALUATION)}",
             finding=self._finding(games),
             tables=[
                 table(f"Evaluations of {self.eval_games} games", games, {
@@ -133,6 +133,7 @@ class GamesSettings(BudgetSettings):
             panels=panels,
             columns=2 if len(panels) in (1, 2, 4) else 3,
             notes=[NOTES, *([across_games.NOTE] if of_all else [])],
+            careful=across_games.uneven(whole, final_mean),
         )  # fmt: skip
 
     def _finding(self, games: Sequence[Group]) -> str:

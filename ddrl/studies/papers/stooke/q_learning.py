@@ -190,7 +190,7 @@ class SecondarySettings(EvaluatedSettings):
         shown = ((self.score_name, "raw score"), (NORM, "norm of the parameters"))
         return Report(
             heading="A secondary DQN learner beside the one that acts",
-            caption=f"{self.caption}; {spread_text(outcomes)}",
+            caption=f"{self.caption}; {spread_text(outcomes, self.score_name)}",
             finding=extremes(
                 [learner for pair in pairs for learner in _learners(pair)], final(self.score_name), "final score",
                 lambda group: f"{group['learner']}, batch size {group['size']:,}",
@@ -238,7 +238,7 @@ def run_both(point: Point, path: Path) -> None:
     """Trains both learners in a separate process, and writes the records that it sends.
 
     Raises:
-        UsageError, RuntimeError: the settings are refused, or that process died or sent nothing for too long.
+        UsageError: the settings are refused, or that process died or sent nothing for too long.
     """
     from ddrl.bench.children import Children
     from ddrl.launch.processes import Interrupts
@@ -331,7 +331,7 @@ class NormsSettings(EvaluatedSettings):
         names = [f"{quantity}/{layer}" for layer in self.layers for quantity in QUANTITIES]
         return Report(
             heading="Norms by batch size and optimizer, Categorical DQN",
-            caption=f"curves: batch size, learning rate; {self.caption}; {spread_text(outcomes)}",
+            caption=f"curves: batch size, learning rate; {self.caption}; {spread_text(outcomes, self.score_name)}",
             finding=extremes(grouped(outcomes, "game", "optimizer", "setup"), final(self.score_name), "final score"),
             tables=[
                 table("At the end of the budget", grouped(outcomes, "game", "optimizer", "setup"), {

@@ -63,7 +63,7 @@ def sizes_report(
     ]  # fmt: skip
     return Report(
         heading=heading,
-        caption=f"{caption}; {spread_text(outcomes)}",
+        caption=f"{caption}; {spread_text(outcomes, settings.score_name)}",
         finding=extremes(
             grouped(outcomes, "algorithm", "game", "size"), final(settings.score_name), f"final {settings.score} score"
         ),
