@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import os
 import re
 import time
@@ -29,12 +30,12 @@ from ddrl.run_lock import LOCK, locked
 
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
-RESULT, STOP, STALLED = "result.json", "stop", "stalled"
+RESULT, STOP, STALLED, TRAINED = "result.json", "stop", "stalled", "trained"
 LOGGERS = "loggers.json"
-STALE = (STOP, RESULT, STALLED)
+STALE = (STOP, RESULT, STALLED, TRAINED)
 """Files that the ranks of one start leave for the process that waits for them, and that must be gone at the next."""
 LEFT_BY_A_START = re.compile(
-    r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
+    r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|trained|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
     r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|([a-z]+\.json|stop)\.\d+\.tmp|job\.sbatch|slurm-jobs\.tsv|slurm-\d+\.out"
 )
 
@@ -129,18 +130,33 @@ def default_run_dir(config: TrainConfig) -> str:
 def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
     """Makes the run's directory with its config.json; returns its path, and the config that names it.
 
-    An existing directory is taken if it holds only what a start without training leaves.
+    An existing directory is taken if it is named and holds only what a start without training leaves.
 
     Raises:
         UsageError: the directory holds more, is that of a run that is going on, or cannot be made.
     """
-    path = Path(config.run.run_dir or default_run_dir(config))
+    path = Path(config.run.run_dir) if config.run.run_dir else _new_directory(default_run_dir(config))
     config = config.changed(run={"run_dir": str(path)})
     make_run_dir(path)
     with locked(path):
         _check_untrained(path)
         write_json(path / CONFIG, config_to_dict(config))
     return path, config
+
+
+def _new_directory(name: str) -> Path:
+    """Makes a directory of this name, or of NAME-2, NAME-3, ... if another run has it that began in the same second."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for path in map(Path, names) if _makes(path))
+
+
+def _makes(path: Path) -> bool:
+    """Makes a directory; false if there is one. One that cannot be made is left to `make_run_dir`, which says why."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o775, exist_ok=True)
+        path.mkdir(mode=0o775)
+        return True
+    return not os.path.lexists(path)
 
 
 def make_run_dir(path: Path) -> None:
@@ -364,6 +380,18 @@ def ask_to_stop(path: Path, why: str) -> None:
     """
     if not (path / RESULT).exists() and not (path / STOP).exists():
         write_whole(path / STOP, f"{why}\n".encode())
+
+
+def stop_training(path: Path, why: str) -> None:
+    """As `ask_to_stop`, but leaves a run alone whose training is over: the request would cut its final evaluation."""
+    if not (path / TRAINED).exists():
+        ask_to_stop(path, why)
+
+
+def note_trained(path: Path) -> None:
+    """Notes for `stop_training` that training is over. An error in writing is ignored."""
+    with contextlib.suppress(OSError):
+        (path / TRAINED).touch()
 
 
 def stop_reason(path: Path) -> str:

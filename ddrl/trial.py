@@ -38,6 +38,7 @@ def try_network(config: TrainConfig) -> None:
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
     )
     if done.returncode == 0:

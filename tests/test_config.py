@@ -249,7 +249,7 @@ LEFT = {
         "ranks/0": "{}",
         "ranks/11": "{}",
     },
-    "a stop": {"config.json": SETTINGS, "stop": ""},
+    "a stop": {"config.json": SETTINGS, "stop": "", "trained": ""},
     "half a stop": {"config.json": SETTINGS, "stop.17.tmp": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
 }
@@ -417,6 +417,20 @@ def test_default_run_directory_names_the_game(monkeypatch):
         TrainConfig(algorithm=BA3CConfig(), environment=EnvironmentConfig(game="ddrl/Catch-v0"))
     )
     assert name.startswith("runs/ba3c-ddrl-catch-v0-2")
+
+
+def test_runs_without_a_name_that_begin_in_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(rundir, "default_run_dir", lambda config: str(tmp_path / "runs" / "ppo-pong-1"))
+    made = [rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig())) for _ in range(3)]
+    assert [path.name for path, _ in made] == ["ppo-pong-1", "ppo-pong-1-2", "ppo-pong-1-3"]
+    assert all(rundir.load_config(path) == config and config.run.run_dir == str(path) for path, config in made)
+
+
+def test_a_default_directory_that_cannot_be_made_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere")
+    monkeypatch.setattr(rundir, "default_run_dir", lambda config: str(tmp_path / "runs" / "ppo-pong-1"))
+    with pytest.raises(UsageError, match="cannot make run directory"):
+        rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig()))
 
 
 def test_a_resumed_config_keeps_the_one_before(tmp_path):

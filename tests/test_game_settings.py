@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 import pytest
 
-from ddrl import options
+from ddrl import options, trial
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game
 from ddrl.types import Discrete, Machine
@@ -62,6 +65,15 @@ def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
 def test_actions_that_do_not_fit_are_refused_whatever_the_network():
     with pytest.raises(UsageError, match="dqn takes discrete actions"):
         options.ready(parse("dqn --game Pendulum-v1"), MACHINE)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_library_that_prints_bytes_that_are_no_text_gets_no_network_refused(monkeypatch, status):
+    program = f"import os; os.write(1, b'\\xff'); os.write(2, b'\\xff no\\n'); raise SystemExit({status})"
+    monkeypatch.setattr(trial, "python_command", lambda module: [sys.executable, "-c", program])
+    refused = pytest.raises(UsageError, match="network mlp cannot be tried: . no$")
+    with refused if status else contextlib.nullcontext():
+        trial.try_network(parse("ppo --game CartPole-v1").config)
 
 
 @pytest.mark.parametrize(

@@ -76,13 +76,16 @@ def train(
         from ddrl.launch import local
 
         config, path, trains_more = ready()
-        run_dir = path or Path(config.run.run_dir or rundir.default_run_dir(config))
-        config = config.changed(run={"run_dir": str(run_dir)})
+        if path is not None:
+            config = config.changed(run={"run_dir": str(path)})
+        places: list[Path] = []
         # A notebook's output takes itself for a terminal, and cannot draw a panel in place.
         terminal = None if sys.stdout is sys.__stdout__ else False
         console = plain_console(quiet=not progress, force_jupyter=False, force_terminal=terminal)
-        status = local.train(config, path, machine, console, callbacks=here, trains_more=trains_more)
-    return _ended(status, run_dir)
+        status = local.train(
+            config, path, machine, console, callbacks=here, trains_more=trains_more, begun=places.append
+        )
+    return _ended(status, places[0])
 
 
 def _in_job(ready: Callable[[], options.Wanted], job: Job, callbacks: Sequence[Callback]) -> NoReturn:

@@ -86,9 +86,11 @@ class JobContext:
 
     Attributes:
         evaluates_only: whether training is done, and only the final evaluation is missing.
+        spent_seconds: of the budget of minutes, in starts of this part of the run that died.
     """
 
     config: TrainConfig
     run_dir: Path
     layout: JobLayout
     evaluates_only: bool = False
+    spent_seconds: float = 0.0

@@ -30,7 +30,7 @@ from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
 from ddrl.reporting.callbacks import Callback, CallbackThread, Record, Trouble
 from ddrl.reporting.metrics import MetricsWriter
-from ddrl.reporting.phases import DRAWING, drawing_seconds
+from ddrl.reporting.phases import DRAWING, EVALUATING, drawing_seconds
 from ddrl.reporting.progress import Progress
 from ddrl.reporting.summary import summary
 from ddrl.reporting.texts import counted
@@ -51,6 +51,7 @@ def train(
     stop_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
     trains_more: bool = False,
+    begun: Callable[[Path], object] = lambda path: None,
 ) -> int:
     """Runs a whole job on this machine; returns the exit status.
 
@@ -63,6 +64,7 @@ def train(
         stop_seconds: for the ranks to end once they were asked to (None: 90, and 270 more with a replay).
         callbacks: called in this process.
         trains_more: as in `options.Wanted`.
+        begun: called with the run directory once it is there.
 
     Raises:
         UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
@@ -75,6 +77,7 @@ def train(
         path, config = rundir.create_run_dir(config)
     else:
         path = resume
+    begun(path)
     with run_lock.locked(path) as lock:
         evaluates_only = resume is not None and not trains_more and outcome.lacks_evaluation_only(path, config)
         flags = ["--evaluates-only"] if evaluates_only else []
@@ -89,7 +92,7 @@ def train(
 def _told(callbacks: Sequence[Callback], path: Path, console: Console) -> Iterator[Callable[[Record], None]]:
     """What hands records to callbacks; what becomes of them is printed, and is among the events in the end."""
     named = {f"{type(each).__name__} ({i})": each for i, each in enumerate(callbacks, 1)}
-    thread = CallbackThread(named, lambda why: rundir.ask_to_stop(path, f"callback {why}"))
+    thread = CallbackThread(named, lambda why: rundir.stop_training(path, f"callback {why}"))
     told: list[Trouble] = []
 
     def show(troubles: Sequence[Trouble]) -> None:
@@ -177,6 +180,8 @@ def _run(
                 restarts.note(again)
                 display.update(follower.read())  # here, as the next records say that the ranks have begun
                 clear(path)
+                if supervisor.phase == EVALUATING:  # the last checkpoint is written
+                    program = [*program, "--evaluates-only"]
                 # Without a checkpoint, too: the event `resumed` then takes back what the dead start has recorded.
                 argv = [*program, "--resume", "--minutes", repr(again.minutes)]
             if supervisor.killed:
@@ -238,6 +243,7 @@ def finish(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            errors="replace",
             start_new_session=True,  # Ctrl-C is the launcher's to hear
         )
     given_up = ""

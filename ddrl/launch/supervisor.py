@@ -52,6 +52,7 @@ class Supervisor:
         died: which of mpirun, a rank or the run's only process was killed though nobody asked for an end; else empty.
         asked: whether the user wants the run to end.
         minutes: that they have trained, after `watch`; 0 if they did not begin.
+        phase: of the run, by its newest record; empty before the first one.
     """
 
     def __init__(self, config: TrainConfig, path: Path, interrupts: Interrupts, stop_seconds: float | None = None):
@@ -62,12 +63,11 @@ class Supervisor:
         self._said = False
         self._exposed = threading.Event()
         self._heard: float | None = None
-        self._phase = ""
         self._gone_since: float | None = None
         self._left_since: float | None = None  # when mpirun was first seen without ranks
         self._stop_since: float | None = None
         self.killed = self.asked = False
-        self.overdue = self.died = ""
+        self.overdue = self.died = self.phase = ""
         self.minutes = 0.0
 
     def start(self, argv: Sequence[str], launcher: Launcher | None, log: BinaryIO, lock: int) -> None:
@@ -118,7 +118,7 @@ class Supervisor:
         records = follower.read()
         if records and self._heard is None:
             self._heard = time.monotonic()
-        self._phase = next((record["phase"] for record in reversed(records) if "phase" in record), self._phase)
+        self.phase = next((record["phase"] for record in reversed(records) if "phase" in record), self.phase)
         with contextlib.suppress(OSError):
             display.update(records)
 
@@ -157,7 +157,7 @@ class Supervisor:
             return
         (self._path / rundir.STOP).touch()
         self._said = self.asked = True
-        what = "end the final evaluation and keep its games" if self._phase == EVALUATING else "checkpoint and end"
+        what = "end the final evaluation and keep its games" if self.phase == EVALUATING else "checkpoint and end"
         console.print(
             f"{self._interrupts.stop.name}: asked the ranks to {what}; Ctrl-C again kills them", highlight=False
         )
@@ -202,9 +202,15 @@ class Supervisor:
             self.overdue = f"{_ranks(dead)} died before the job began"
         limit = self._config.run.start_seconds
         if not self.overdue and now > self._began + limit:
-            missing = start.missing(self._path, self._config.ranks)
-            who = f"{_ranks(missing)} did not begin" if missing else "all ranks came to MPI, but the job did not begin"
-            self.overdue = f"{who} within {limit:g} s (--start-seconds), and all were killed"
+            who, killed = self._late()
+            self.overdue = f"{who} did not begin within {limit:g} s (--start-seconds), and {killed} killed"
+
+    def _late(self) -> tuple[str, str]:
+        """Who did not begin in time, and who was killed for it, as parts of a sentence."""
+        if self._single:  # the only process leaves no note
+            return "the run", "its process was"
+        missing = start.missing(self._path, self._config.ranks)
+        return _ranks(missing) if missing else "all ranks came to MPI, but the job", "all were"
 
     def _dead_ranks(self) -> tuple[list[int], bool]:
         """Which have begun and are gone, and whether MPI knew of all of them."""

@@ -24,7 +24,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import STARTING, TRAINING
-from ddrl.rundir import ask_to_stop
+from ddrl.rundir import stop_training
 
 QUEUED = 1000
 """Most records that wait for the callbacks; further ones are dropped and counted."""
@@ -247,7 +247,7 @@ def start_callbacks(context: RunContext) -> CallbackThread:
     Raises:
         UsageError: one is not known, or lacks a package.
     """
-    thread = CallbackThread(make_callbacks(context), functools.partial(ask_to_stop, context.run_dir))
+    thread = CallbackThread(make_callbacks(context), functools.partial(stop_training, context.run_dir))
     behind = itertools.takewhile(
         lambda record: record.get("name") == "restarted", reversed(read_metrics(context.run_dir))
     )

@@ -6,6 +6,7 @@ what draws on a terminal imports Rich; the ranks do not.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -119,6 +120,14 @@ class Progress:
         return panel(self.state, self._clock(), width, height - 1, unicode)
 
 
+class _Console(Console):
+    """A console that falls silent when nobody reads its output any more, as in a pipe to head."""
+
+    def on_broken_pipe(self) -> None:
+        with contextlib.suppress(SystemExit):  # Rich would end the program, and with it the run
+            super().on_broken_pipe()
+
+
 def plain_console(**options: Any) -> Console:
     """A console that prints texts as they are: names of files may look like markup.
 
@@ -127,7 +136,7 @@ def plain_console(**options: Any) -> Console:
     """
     if options.get("force_terminal") is None and (sys.stdout is None or not sys.stdout.isatty()):
         options["force_terminal"] = False  # with FORCE_COLOR, Rich takes a file for a terminal, and draws panels there
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, **options)
+    return _Console(highlight=False, markup=False, emoji=False, soft_wrap=True, **options)
 
 
 def plain_line(state: RunState) -> str:

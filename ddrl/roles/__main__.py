@@ -1,9 +1,8 @@
 """`python -m ddrl.roles RUN_DIR [--evaluates-only] [--resume] [--minutes M]`: one rank of a job, started by
-`ddrl train` under mpirun."""
+`ddrl train` under mpirun. M is what earlier starts have left of the budget of minutes."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import sys
@@ -36,11 +35,11 @@ def _rank() -> int:
         where = f"rank {job.rank} on {socket.gethostname()}: " if job is not None else ""
         write_failure(run_dir, f"{where}{error}", usage_error=True)
         raise UsageError(f"{where}{error}") from error
-    if "--minutes" in sys.argv[2:]:
-        minutes = float(sys.argv[sys.argv.index("--minutes") + 1])
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, minutes=minutes))
-    flags = sys.argv[2:]
-    return run(config, run_dir, resume="--resume" in flags, evaluates_only="--evaluates-only" in flags)
+    flags, spent = sys.argv[2:], 0.0
+    if "--minutes" in flags:
+        spent = 60.0 * (config.run.minutes - float(flags[flags.index("--minutes") + 1]))
+    alone = "--evaluates-only" in flags
+    return run(config, run_dir, resume="--resume" in flags, evaluates_only=alone, spent_seconds=spent)
 
 
 def _refuse(message: str) -> int:

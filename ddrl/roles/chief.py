@@ -21,6 +21,7 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, json_blob
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.collector import Collector
+from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.texts import counted
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
@@ -32,7 +33,7 @@ from ddrl.roles.phase import Phase
 from ddrl.roles.run_log import RunLog
 from ddrl.roles.setup_and_end import ends, setups
 from ddrl.roles.time_left import TimeLeft
-from ddrl.rundir import RESULT, stop_reason, stop_requested, write_json
+from ddrl.rundir import RESULT, note_trained, stop_reason, stop_requested, write_json
 
 STOP_FILE_SECONDS = 0.25  # between two looks for the file `stop`
 LAST_COMMIT_SECONDS = 10.0  # how long the end of a run waits for the step under way to close
@@ -64,7 +65,9 @@ class ChiefRole:
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
             self._before = EarlierParts(context, start)
-        self.time_left = TimeLeft(config, start, self.evaluations)
+        if resumed:
+            self.evaluations.remember(read_metrics(context.run_dir), start.version)
+        self.time_left = TimeLeft(config, start, self.evaluations, context.spent_seconds)
         self.log = RunLog(context, start, resumed, self.collector, self.time_left)
         self.coordinator = make_coordinator(context, start.step, start.version)
         event, write, began = self.log.event, self.log.write, self.log.began
@@ -157,6 +160,7 @@ class ChiefRole:
             self._stop_sooner(status, message, signalled)
             return
         self.phase, self._signalled = Phase.STOPPING, signalled
+        note_trained(self.context.run_dir)
         self._trained_seconds = time.monotonic() - self.log.began
         if not flags & Flag.CHECKPOINT:  # this part only does the final evaluation of the part before, in the same time
             longest = 60.0 * self.context.config.run.minutes or math.inf  # as in `end_of_job`, the other ranks' wait
@@ -245,11 +249,11 @@ class ChiefRole:
             self._command()
 
     def _ends_at_once(self) -> bool:
-        """Ends a run before its first update if earlier parts have used up a budget; returns whether it has done so."""
+        """Ends a run before its first update if earlier parts have left nothing to train; returns whether it did so."""
         begins = self.coordinator.version == self.start.version
-        if not begins or not (budget := self._before.used_up(self.budget)):
+        if not begins or not (end := self._before.end(self.budget)):
             return False
-        self.stop("finished", budget, flags=Flag.PUBLISH)  # no checkpoint: an earlier part has saved this version
+        self.stop(*end, flags=Flag.PUBLISH)  # no checkpoint: an earlier part has saved this version
         if self.phase is Phase.STOPPING:
             self._command()
         return True
@@ -339,7 +343,8 @@ class ChiefRole:
                 self._signalled = True
 
     def _check_budget(self, now: float) -> None:
-        if reason := self.budget.used_up(self.collector.agent_steps, now - self.log.began):
+        seconds = self.context.spent_seconds + now - self.log.began
+        if reason := self.budget.used_up(self.collector.agent_steps, seconds):
             self.stop("finished", reason)
 
     def _gather(self, now: float) -> None:
@@ -366,6 +371,7 @@ class ChiefRole:
             "metrics": metrics,
             "evaluations": self.evaluations.state(),
             "trained_seconds": self._trained_seconds,
+            "end": dict(self.result),  # of training; empty until then
             "acted_agent_steps": self.collector.agent_steps,  # including those that a resumed run acts again
         }
         return int(metrics["totals"].get("agent_steps", 0)), counters

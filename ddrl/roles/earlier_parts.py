@@ -22,20 +22,24 @@ class EarlierParts:
     def __init__(self, context: JobContext, start: Checkpoint):
         self.trained_seconds = float(start.counters.get("trained_seconds", 0.0))
         self.agent_steps = int(start.counters.get("acted_agent_steps", start.agent_steps))
+        self._end = dict(start.counters.get("end", {}))
         self._context, self._wall_seconds = context, start.wall_seconds
 
     @property
     def planned_seconds(self) -> float:
         """Wall time of the run, in seconds, when this part's budget of minutes is used up; 0 without such a budget."""
         minutes = self._context.config.run.minutes
-        return self._wall_seconds + 60.0 * minutes if minutes else 0.0
+        return self._wall_seconds + 60.0 * minutes - self._context.spent_seconds if minutes else 0.0
 
-    def used_up(self, budget: Budget) -> str | None:
-        """A text that says which budget the earlier parts had used up; None if they had not.
+    def end(self, budget: Budget) -> tuple[str, str] | None:
+        """Status and message of a run whose earlier parts left nothing to train; None if they left something.
 
         Minutes are counted anew in every part, unless only the final evaluation is missing. Only the last checkpoint of
         a part says how long the part trained, so training continues from an older one.
         """
         done = self._context.evaluates_only and self.trained_seconds > 0.0
+        if done and self._end:
+            return self._end["status"], self._end["message"]
         seconds = 60.0 * self._context.config.run.minutes if done else 0.0
-        return budget.used_up_before(self.agent_steps, seconds)
+        reason = budget.used_up_before(self.agent_steps, seconds)
+        return ("finished", reason) if reason else None

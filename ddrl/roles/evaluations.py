@@ -5,17 +5,19 @@ Evaluations are regular, and take no more than their share of the run's time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddrl.config import EvaluationConfig
 from ddrl.config.evaluation import WHOLE_GAMES_SECONDS
+from ddrl.reporting.metrics import is_resumed
 from ddrl.reporting.rank_metrics import RankMetrics
 
 SHORTEST_SECONDS = 8.0  # an evaluation gets this much, whatever its share of the time: with less it would say nothing
 PARTS = 6  # a run's share of the time is enough for at least so many evaluations
 WHOLE = 4.0  # how much longer an evaluation may take that plays all games, as the target may have been reached
 TO_SCORE = "time_to_score_seconds"  # in the run's result, and in checkpoints
+REACHED = "target_reached"  # the event, with seconds, update, and target
 AT_ONCE, FINAL_AT_ONCE = 4, 20  # games at once: with few, the first are over sooner; with many, all are over sooner
 
 
@@ -61,7 +63,7 @@ class Evaluations:
         self.idle = True
         known = config.target_score is not None and state.get("target_score") == config.target_score
         self.to_score = {name: float(state[name]) for name in (TO_SCORE,) if known and name in state}
-        self.reached = bool(self.to_score) and not config.stop_at_target
+        self.reached = self._reached_before()
         self.seconds = float(state.get("seconds", 0.0))
         self._next_seconds = float(state.get("last_seconds", 0.0))
         self._next_version = version - version % config.eval_every_updates + config.eval_every_updates
@@ -73,6 +75,27 @@ class Evaluations:
         """The state that a checkpoint keeps."""
         found = {"target_score": self.config.target_score, **self.to_score} if self.to_score else {}
         return {"seconds": self.seconds, "last_seconds": self._next_seconds, **found}
+
+    def remember(self, records: Sequence[Mapping[str, Any]], version: int) -> None:
+        """Takes from the metrics when the target was reached, if that was after the checkpoint was written, as a final
+        evaluation is.
+
+        Args:
+            records: of the earlier parts of the run, oldest first.
+            version: of the checkpoint; parameters of later versions are undone.
+        """
+        target = self.config.target_score
+        if self.to_score or target is None:
+            return
+        for record in reversed(records):
+            if is_resumed(record):
+                version = min(version, record.get("update", 0))
+            elif record.get("name") == REACHED and record.get("target") == target and record["update"] <= version:
+                self.to_score = {TO_SCORE: float(record["seconds"])}
+        self.reached = self._reached_before()
+
+    def _reached_before(self) -> bool:
+        return bool(self.to_score) and not self.config.stop_at_target
 
     def due(self, version: int, elapsed: float, metrics: RankMetrics) -> bool:
         """Whether `version` is to be published and evaluated; `elapsed` is the wall time of the run in seconds."""

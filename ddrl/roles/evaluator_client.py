@@ -10,7 +10,7 @@ from ddrl.exchange.transport import Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, json_blob
 from ddrl.reporting.metrics import EVALUATED, complete, evaluation_record
-from ddrl.roles.evaluations import Evaluations, unfinished_text
+from ddrl.roles.evaluations import REACHED, Evaluations, unfinished_text
 
 LAST_RESULT_SECONDS = 60.0  # time for the final evaluation to start and to report, beyond that of its games
 ENDED_RESULT_SECONDS = 5.0  # time for it to report when it was asked to end
@@ -114,7 +114,7 @@ class EvaluatorClient:
             return ""
         evaluations.reach(content["wall_seconds"])
         text = f"{content['mean']:.1f} >= {target:g} after {content['wall_seconds']:.0f} s"
-        self._event("target_reached", text, seconds=content["wall_seconds"], update=content["version"])
+        self._event(REACHED, text, seconds=content["wall_seconds"], update=content["version"], target=target)
         return text
 
     def _record(self, content: Mapping[str, Any]) -> dict[str, Any] | None:

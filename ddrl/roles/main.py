@@ -52,6 +52,7 @@ def run(
     resume: bool,
     at_end: Callable[[], None] = lambda: None,
     evaluates_only: bool = False,
+    spent_seconds: float = 0.0,
 ) -> int:
     """Runs this process' part of a job; returns the exit status.
 
@@ -63,7 +64,7 @@ def run(
         run_dir: the run directory.
         resume: whether to start from the newest checkpoint, if there is one.
         at_end: called at the end of a job without failure, when the other ranks need nothing more from this one.
-        evaluates_only: see `JobContext`.
+        evaluates_only, spent_seconds: see `JobContext`.
 
     Raises:
         UsageError: the user has to change something. It is raised in a single process only: a rank of a job prints it,
@@ -73,8 +74,8 @@ def run(
     StopSignal(run_dir)
     try:
         if config.single_process:
-            return _run_single(config, run_dir, resume, at_end, evaluates_only)
-        return _run_rank(config, run_dir, resume, at_end, evaluates_only)
+            return _run_single(config, run_dir, resume, at_end, evaluates_only, spent_seconds)
+        return _run_rank(config, run_dir, resume, at_end, evaluates_only, spent_seconds)
     except UsageError as error:
         write_failure(run_dir, str(error), usage_error=True)
         if config.single_process:
@@ -94,7 +95,12 @@ def run(
 
 
 def _run_single(
-    config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None], evaluates_only: bool
+    config: TrainConfig,
+    run_dir: Path,
+    resume: bool,
+    at_end: Callable[[], None],
+    evaluates_only: bool,
+    spent_seconds: float = 0.0,
 ) -> int:
     (assignment,) = place_ranks(config, (this_seat(os.environ),))
     expose_gpu(assignment.gpu)
@@ -103,7 +109,7 @@ def _run_single(
 
     refuse_exits()
     layout = JobLayout.single_process(config.evaluation.evaluator)
-    context = JobContext(config, run_dir, layout, evaluates_only)
+    context = JobContext(config, run_dir, layout, evaluates_only, spent_seconds)
     waiter, wake = waiter_with_alarm()
     transport = LocalTransport(0)
     server_port = transport.port(1)
@@ -125,7 +131,12 @@ def _run_single(
 
 
 def _run_rank(
-    config: TrainConfig, run_dir: Path, resume: bool, at_end: Callable[[], None], evaluates_only: bool
+    config: TrainConfig,
+    run_dir: Path,
+    resume: bool,
+    at_end: Callable[[], None],
+    evaluates_only: bool,
+    spent_seconds: float,
 ) -> int:
     leave_note(run_dir, os.environ, AT_MPI)
     patience = config.run.start_seconds + MARGIN_SECONDS
@@ -140,7 +151,8 @@ def _run_rank(
     refuse_exits(lambda status: die())
     if not config.exchange.servers:
         layout = layout.with_hosted_servers(comm.Get_rank())
-    return _work(JobContext(config, run_dir, layout, evaluates_only), comm, seats, assignments, resume, at_end)
+    context = JobContext(config, run_dir, layout, evaluates_only, spent_seconds)
+    return _work(context, comm, seats, assignments, resume, at_end)
 
 
 def _work(

@@ -67,7 +67,7 @@ class RunLog:
         self._callbacks = start_callbacks(RunContext(self.config, context.run_dir, resumed, lines_of(context.run_dir)))
         self._writer = MetricsWriter(context.run_dir, self._callbacks.put)
         self.write = self._writer.write
-        self._seconds_before = start.wall_seconds
+        self._seconds_before, self._spent_seconds = start.wall_seconds, context.spent_seconds
         self._source: dict[str, Any] = start.counters.get(SOURCE, {})
         self.began = time.monotonic()
         self.next_line = 0.0
@@ -110,7 +110,7 @@ class RunLog:
             text = f"{names} has other contents than at the start before: the run goes on with it"
             self.event("plugin_changed", text)
         self.time_left.first_update(time.monotonic() - self.began, self.collector.agent_steps)
-        self.event("phase", plan(self.config), **self.phase(version))
+        self.event("phase", plan(self.config, self._spent_seconds), **self.phase(version))
 
     def step(self, closed: Closed, learning_rate: float) -> None:
         """Adds a closed step to the metrics; `learning_rate` is that of the next step."""

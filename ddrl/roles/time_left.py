@@ -21,9 +21,11 @@ class TimeLeft:
         config: settings of the run, with its budgets.
         start: the checkpoint from which this part of the run started.
         evaluations: the run's evaluations, which give the time that the final one may take.
+        spent_seconds: see `JobContext`.
     """
 
-    def __init__(self, config: TrainConfig, start: Checkpoint, evaluations: Evaluations):
+    def __init__(self, config: TrainConfig, start: Checkpoint, evaluations: Evaluations, spent_seconds: float = 0.0):
+        self._spent = spent_seconds
         self._run, self._games, self._evaluations = config.run, config.evaluation.eval_games, evaluations
         self._phase = STARTING
         self._first = (0.0, start.version, start.agent_steps)
@@ -72,7 +74,7 @@ class TimeLeft:
         """Seconds of training that are left; None if there is no budget, or no rate yet from which to estimate them."""
         run, (began, first_version, first_steps) = self._run, self._first
         spent = seconds - began
-        lefts = [60.0 * run.minutes - seconds] if run.minutes else []
+        lefts = [60.0 * run.minutes - self._spent - seconds] if run.minutes else []
         totals = (run.agent_steps, agent_steps, first_steps), (run.max_updates, version, first_version)
         for budget, done, first in totals:
             if budget and done > first and spent > 0.0:
@@ -80,11 +82,16 @@ class TimeLeft:
         return max(min(lefts), 0.0) if lefts else None
 
 
-def plan(config: TrainConfig) -> str:
-    """A text that says what is to come, training and all that follows, and how long it may take."""
-    minutes = config.run.minutes
-    limit = config.evaluation.longest_final_seconds(60.0 * minutes or math.inf)
-    text = f"training for {minutes:g} minutes" if minutes else "training"
+def plan(config: TrainConfig, spent_seconds: float = 0.0) -> str:
+    """A text that says what is to come, training and all that follows, and how long it may take.
+
+    Args:
+        config: settings of the run.
+        spent_seconds: see `JobContext`.
+    """
+    minutes, rest = config.run.minutes, "the rest of " if spent_seconds else ""
+    limit = config.evaluation.longest_final_seconds(60.0 * minutes - spent_seconds or math.inf)
+    text = f"training for {rest}{minutes:g} minutes" if minutes else "training"
     if limit:
         at_most = "" if limit >= WHOLE_GAMES_SECONDS else f" of {limit:.0f} s at most (--final-evaluation-minutes)"
         text += f", then the final evaluation{at_most}"

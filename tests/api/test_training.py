@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ddrl
-from ddrl import options
+from ddrl import options, rundir
 from ddrl.api.training import _ended
 from ddrl.types import Machine
 
@@ -169,6 +169,18 @@ def test_a_mistake_of_python_is_one_line(names, line):
     with pytest.raises(ddrl.UsageError) as refused:
         ddrl.train("ppo", **names)
     assert str(refused.value) == line
+
+
+def test_runs_without_a_directory_that_begin_in_the_same_second_are_each_returned(tmp_path, monkeypatch):
+    def train(config, path, machine, console, *, begun, **options):
+        begun(rundir.create_run_dir(config)[0])
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ddrl.launch.local.train", train)
+    monkeypatch.setattr(rundir, "default_run_dir", lambda config: "runs/one")
+    runs = [ddrl.train("ppo", preset="smoke", progress=False) for _ in range(2)]
+    assert [run.path for run in runs] == [tmp_path / "runs" / "one", tmp_path / "runs" / "one-2"]
 
 
 def test_a_run_is_returned(trained):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from ddrl.placement.start import AT_MPI, leave_note
+from ddrl.reporting.phases import EVALUATING
 
 LIMIT_SECONDS = 90.0
 
@@ -72,9 +73,14 @@ def finish(behaviour: str, run_dir: Path) -> None:
         "usage": {"status": "failed", "message": "--parameter-servers 9: too many", "usage_error": True},
         "fails": {"status": "failed", "message": "server 0 died"},
         "lost": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
+        "late": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
     }
-    if behaviour == "lost" and "--minutes" in sys.argv:  # they were started again
+    if behaviour in ("lost", "late") and "--minutes" in sys.argv:  # they were started again
         behaviour = "normal"
+    if behaviour == "late":
+        from ddrl.reporting.metrics import MetricsWriter
+
+        MetricsWriter(run_dir).event("phase", "the final evaluation", 5.0, phase=EVALUATING)
     if behaviour == "crash":
         print("the reason of the crash", file=sys.stderr, flush=True)
         time.sleep(0.5)  # mpirun may lose what a rank writes in its very last moment

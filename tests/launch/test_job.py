@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 
 import pytest
 
@@ -14,6 +15,7 @@ from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
 from ddrl.options import Wanted, checked, parse, settings_of
+from ddrl.roles import __main__ as rank_program
 from ddrl.roles import compute, main
 from ddrl.types import Machine
 
@@ -244,6 +246,15 @@ def test_what_follows_a_run_of_one_process_is_no_stall(tmp_path, monkeypatch):
     config = TrainConfig(algorithm=BA3CConfig(), exchange=one, run=RunConfig(run_dir=str(tmp_path)))
     assert main._run_single(config, tmp_path, False, lambda: done.append("drawn"), False) == 0
     assert done == ["evaluator", "worker", "chief", "start", "run", "left", "drawn"]
+
+
+def test_a_rank_of_a_new_start_keeps_the_users_budget_and_knows_what_is_spent(tmp_path, monkeypatch):
+    path, config = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
+    got = {}
+    monkeypatch.setattr(main, "run", lambda config, path, **options: got.update(options, config=config) or 0)
+    monkeypatch.setattr(sys, "argv", ["ddrl.roles", str(path), "--evaluates-only", "--resume", "--minutes", "3.0"])
+    assert rank_program._rank() == 0
+    assert got == {"config": config, "resume": True, "evaluates_only": True, "spent_seconds": 240.0}
 
 
 def test_a_job_says_what_may_not_be_meant(tmp_path, capsys):

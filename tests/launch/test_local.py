@@ -299,6 +299,15 @@ def test_a_request_to_stop_ends_the_video(tmp_path, monkeypatch):
     assert console.export_text() == "warning: stopped; whatever the summary does not name is missing\n"
 
 
+def test_a_library_that_prints_bytes_that_are_no_text_costs_no_curve(tmp_path, monkeypatch):
+    path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
+    program = "import os; os.write(1, b'learning curve: here\\n\\xff\\n')"
+    monkeypatch.setattr(launch, "python_command", lambda module: [sys.executable, "-c", program])
+    console = Console(record=True, width=200)
+    launch.finish(path, console)
+    assert console.export_text() == ""
+
+
 @pytest.mark.parametrize(("minutes", "alone"), [(10.0, True), (20.0, False)])
 def test_a_run_that_lacks_its_final_evaluation_makes_that_alone(tmp_path, monkeypatch, minutes, alone):
     """But with another budget it trains."""
@@ -322,6 +331,16 @@ def test_a_run_that_starts_again_from_its_beginning_takes_back_what_the_dead_sta
     (event,) = read_metrics(path)
     assert event["name"] == "restarted" and "starts again from the beginning" in event["text"]
     assert (path / "resumed").exists()
+
+
+@pytest.mark.parametrize(("behaviour", "alone"), [("lost", False), ("late", True)])
+def test_a_death_in_the_final_evaluation_leaves_only_that_to_be_made(tmp_path, monkeypatch, behaviour, alone):
+    monkeypatch.setattr(launch, "finish", lambda *arguments: None)
+    path, exchange = tmp_path / "run", ExchangeConfig(workers=1, parameter_servers=0)
+    config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)), exchange=exchange)
+    program = (sys.executable, str(TESTS / "fake_ranks.py"), behaviour)
+    assert launch.train(config, None, Machine(2, 1 << 40), Console(), program) == 0
+    assert (path / "resumed").exists() and (path / "evaluates-only").exists() == alone
 
 
 def test_one_process_needs_no_mpi(tmp_path, monkeypatch, capsys):
@@ -372,6 +391,15 @@ def test_whoever_asks_for_a_stop_first_says_why(tmp_path):
     assert not rundir.stop_requested(tmp_path), "the run is over, and its curve is being drawn"
     (tmp_path / rundir.STOP).mkdir()
     assert rundir.stop_reason(tmp_path) == ""
+
+
+def test_a_callback_stops_no_training_that_is_over(tmp_path):
+    rundir.note_trained(tmp_path)
+    rundir.stop_training(tmp_path, "callback a.on_checkpoint returned False")
+    assert not rundir.stop_requested(tmp_path), "it would cut the final evaluation"
+    launch.clear(tmp_path)
+    rundir.stop_training(tmp_path, "callback a.on_checkpoint returned False")
+    assert rundir.stop_requested(tmp_path)
 
 
 def test_ranks_stop_when_their_launcher_is_gone(tmp_path, monkeypatch):

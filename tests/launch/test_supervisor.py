@@ -140,6 +140,12 @@ def test_of_a_later_death_the_other_ranks_tell(tmp_path, monkeypatch):
     assert watched(tmp_path, stop_seconds=90.0, seconds=2) == ""
 
 
+def test_a_run_of_one_process_that_begins_too_late_misses_no_rank(tmp_path):
+    config = TrainConfig(algorithm=BA3CConfig()).changed(run={"start_seconds": 0.5})
+    said = watched(tmp_path, stop_seconds=90.0, config=config)
+    assert said == "the run did not begin within 0.5 s (--start-seconds), and its process was killed"
+
+
 @pytest.mark.parametrize("single", [False, True])
 def test_an_mpirun_that_stays_when_its_ranks_are_gone_is_not_waited_for(tmp_path, monkeypatch, single):
     monkeypatch.setattr(supervisor, "LAUNCHER_SECONDS", 0.2)

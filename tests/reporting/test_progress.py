@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import sys
 
 import pytest
 from rich.console import Console
@@ -156,6 +158,17 @@ def test_duration(seconds, text):
 def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
     plain_console().print("run directory [/x] :dog: [bold]")
     assert capsys.readouterr().out == "run directory [/x] :dog: [bold]\n"
+
+
+def test_a_pipe_that_nobody_reads_any_more_ends_no_program(monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        console = plain_console()
+        with Progress(TrainConfig(algorithm=BA3CConfig()), console, Clock()) as progress:
+            progress.update([LOST])
+    assert console.quiet
 
 
 @pytest.mark.parametrize("options", [{}, {"force_terminal": None}])

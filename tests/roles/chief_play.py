@@ -67,6 +67,7 @@ class Play:
         agent_steps=0,
         counters=None,
         evaluates_only=False,
+        spent_seconds=0.0,
     ):
         self.now = 100.0
         clock = types.SimpleNamespace(monotonic=lambda: self.now)
@@ -95,7 +96,8 @@ class Play:
             counters=counters or {},
             worker_states={1: {"draws": np.arange(3)}},
         )
-        self.chief = ChiefRole(JobContext(config, run_dir, layout, evaluates_only), self.sent, start, resumed)
+        context = JobContext(config, run_dir, layout, evaluates_only, spent_seconds)
+        self.chief = ChiefRole(context, self.sent, start, resumed)
 
     def have(self, members=0b11, refused=0, value=float("nan"), flags=Flag.NONE, shards=(0, 1)):
         """The servers report; returns the flags of the COMMIT that follows, or None."""

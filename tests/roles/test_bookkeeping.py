@@ -93,6 +93,28 @@ def test_a_resumed_run_knows_when_it_reached_its_target(goes_on, target, checks_
     assert after.to_score == {"time_to_score_seconds": known or 200.0}
 
 
+def reached_at(update, seconds, target=5.0):
+    return {"kind": "event", "name": "target_reached", "update": update, "seconds": seconds, "target": target}
+
+
+def resumed_from(update):
+    return {"kind": "event", "name": "resumed", "update": update}
+
+
+@pytest.mark.parametrize("records, known", [
+    ([reached_at(10, 90.0), reached_at(15, 95.0)], 90.0),
+    ([reached_at(10, 90.0), resumed_from(12)], 90.0),
+    ([reached_at(10, 90.0), resumed_from(8), reached_at(18, 99.0)], 99.0),  # the first parameters were undone
+    ([reached_at(10, 90.0), resumed_from(0)], None),
+    ([reached_at(30, 90.0)], None),  # after the checkpoint from which the run goes on
+    ([reached_at(10, 90.0, target=4.0)], None),
+])  # fmt: skip
+def test_the_metrics_tell_of_a_target_that_the_checkpoint_does_not_know_of(records, known):
+    counted = Evaluations(EvaluationConfig(target_score=5.0, stop_at_target=False), 20)
+    counted.remember(records, 20)
+    assert counted.to_score.get("time_to_score_seconds") == known and counted.reached is (known is not None)
+
+
 def skipped(metrics):
     return metrics.report()["counters"].get("evaluations_skipped", 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import numpy as np
@@ -17,6 +18,7 @@ from ddrl.npz import decode_arrays
 from ddrl.reporting import machine
 from ddrl.reporting.callbacks import Callback
 from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.phases import EVALUATING
 from ddrl.roles import chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.exchanges import setup_of
@@ -291,6 +293,37 @@ def test_a_callback_that_returns_false_stops_the_run_as_the_stop_file_does(versi
     assert result["status"] == "stopped"
     assert result["message"] == "stopped: callback ending.on_metrics returned False"
     assert job.sent.take(Topic.EVALUATE) == [] and job.files() == [f"update-{version + 2:09d}.npz"]
+
+
+class EndingLate(Callback):
+    """Wants an end at each checkpoint; `told` says that it has heard of the final evaluation since."""
+
+    def __init__(self):
+        self.told = threading.Event()
+
+    def on_checkpoint(self, record):
+        return False
+
+    def on_event(self, record):
+        if record.get("phase") == EVALUATING:
+            self.told.set()
+
+
+def test_a_callback_does_not_cut_the_final_evaluation_by_what_it_says_of_the_last_checkpoint(tmp_path, monkeypatch):
+    ending = EndingLate()
+    monkeypatch.setattr(plugins, "callbacks", plugins.Registry("callback"))
+    plugins.register_callback("ending", lambda context: ending)
+    job = Play(tmp_path, monkeypatch, run={"callbacks": ("ending",), "loggers": (), "max_updates": 1})
+    job.have()
+    job.everything()
+    assert ending.told.wait(30.0)
+    job.now += 1.0
+    job.chief.advance()
+    assert not (tmp_path / STOP).exists()
+    job.result(1, mean=3.0)
+    job.chief.advance()
+    result = job.ended()
+    assert result["status"] == "finished" and "unevaluated" not in result
 
 
 def test_the_first_update_of_each_part_tells_of_the_machine_and_the_commit_of_the_program(play, monkeypatch):

@@ -333,3 +333,59 @@ def test_minutes_count_from_now_where_more_is_lacking_than_the_final_evaluation(
 def test_a_run_with_a_larger_budget_trains_on(play):
     job = play(version=2, resumed=True, run={"agent_steps": 641}, agent_steps=640, counters=ACTED)
     assert job.have() == Flag.NONE and job.chief.coordinator.version == 3
+
+
+def test_a_new_start_after_a_target_only_evaluates_and_keeps_its_end(play):
+    """As after a death in the final evaluation, which may come long before the minutes are used up."""
+    target = {"target_score": 5.0}
+    job = play(evaluation=target)
+    for _ in range(9):
+        job.have()
+    job.now += 30.0
+    job.have()
+    job.result(10, mean=5.5)
+    job.have()
+    job.everything()
+    counters = checkpoints.load_latest(job.run_dir).counters
+    options = {"run": {"minutes": 10.0}, "evaluation": target, "counters": counters, "evaluates_only": True}
+    again = play(version=11, resumed=True, spent_seconds=70.0, **options)
+    again.chief.advance()
+    assert again.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
+    again.result(11, mean=3.0)
+    again.chief.advance()
+    result = again.ended()
+    assert (result["status"], result["message"]) == ("target", "target score reached: 5.5 >= 5 after 37 s")
+    assert result["time_to_score_seconds"] == 37.0
+
+
+def test_a_new_start_has_the_rest_of_the_minutes_and_names_all_of_them(play):
+    job = play(version=2, resumed=True, run={"minutes": 10.0}, spent_seconds=166.0)
+    job.have()
+    (phase,) = job.events("phase")
+    assert phase["text"].startswith("training for the rest of 10 minutes, then ")
+    job.now += 433.0
+    job.chief.advance()
+    assert job.chief.phase is Phase.RUNNING
+    job.now += 2.0
+    job.chief.advance()
+    assert job.chief.result == {"status": "finished", "message": "the budget of 10 minutes is used up"}
+
+
+def test_a_target_that_only_the_final_evaluation_reached_is_not_forgotten(play):
+    """The last checkpoint was written before."""
+    target = {"target_score": 5.0, "stop_at_target": False}
+    job = play(run={"max_updates": 1}, evaluation=target)
+    job.now += 30.0
+    job.have()
+    job.everything()
+    job.result(1, mean=6.0)
+    job.chief.advance()
+    assert job.ended()["time_to_score_seconds"] == 37.0
+    counters = checkpoints.load_latest(job.run_dir).counters
+    again = play(version=1, resumed=True, run={"max_updates": 2}, evaluation=target, counters=counters)
+    again.now += 300.0
+    again.have()
+    again.everything()
+    again.result(2, mean=6.0)
+    again.chief.advance()
+    assert again.ended()["time_to_score_seconds"] == 37.0
