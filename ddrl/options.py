@@ -25,6 +25,7 @@ from ddrl.named_settings import plain, typed, with_settings
 from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable, with_schedules_of
 from ddrl.types import Machine
+from ddrl.unread import unread
 
 # Plugins add names, so the choices are made when a command line is read.
 AlgorithmName = typing.Annotated[
@@ -66,6 +67,9 @@ class TrainArguments:
     """What was chosen for the user, who is to know."""
     given: tyro.conf.Suppress[tuple[str, ...]] = dataclasses.field(default=(), compare=False)
     """Names of what was given on the command line, in its file, or from Python."""
+    chosen: tyro.conf.Suppress[tuple[str, ...]] = dataclasses.field(default=(), compare=False)
+    """Names in snake case of settings that were given, except those that a file leaves as they would be without it: a
+    file of --print-config has them all."""
 
     @property
     def trains_more(self) -> bool:
@@ -181,8 +185,10 @@ def settings_of(
     settings = with_settings(arguments.config, names)
     if start.resume:
         check_resumable(start.config, settings)
-    given = (*arguments.given, *names)
-    arguments = dataclasses.replace(arguments, config=settings, resume_or_start=resume_or_start, given=given)
+    given, chosen = (*arguments.given, *names), (*arguments.chosen, *names)
+    arguments = dataclasses.replace(
+        arguments, config=settings, resume_or_start=resume_or_start, given=given, chosen=chosen
+    )
     return _gone_on(start, _fitting(arguments))
 
 
@@ -272,7 +278,10 @@ def _read(
             check_resumable(default.config, arguments.config)
     except UsageError as error:
         raise file.located(error, given) from error
-    return dataclasses.replace(arguments, given=tuple(sorted(given | set(file.entries))))
+    settings = [option for option in options if option.group]
+    changed = {each.name for each in settings if each.value(arguments.config) != each.value(default.config)}
+    chosen = [each.field for each in settings if each.name in given | (changed & file.entries.keys())]
+    return dataclasses.replace(arguments, given=tuple(sorted(given | set(file.entries))), chosen=tuple(chosen))
 
 
 def _resumed(run: str) -> TrainConfig:
@@ -398,6 +407,7 @@ def ready(
         space = check_game(config, machine, resumes=has_checkpoint)
         control = "mujoco" in {*algorithms.names()[arguments.algorithm].presets} - {arguments.preset}
         told = [] if arguments.resume else unusual(config, space, control)
-        for note in (*arguments.notes, *told):
+        vain = [f"warning: {line}" for line in unread(config, arguments.chosen, space)]
+        for note in (*arguments.notes, *vain, *told):
             tell(note)
     return Wanted(config, Path(arguments.resume) if arguments.resume else None, arguments.trains_more)

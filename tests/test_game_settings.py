@@ -62,6 +62,13 @@ def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
     assert [text.rpartition("; give ")[2] for text in said] == ([remedy] if remedy else [])
 
 
+def test_an_option_that_does_nothing_is_told_of_before_the_run():
+    told: list[str] = []
+    options.ready(parse("ppo --preset smoke --rmsprop-decay 0.5"), MACHINE, tell=told.append)
+    only = "only --optimizer rmsprop or rmsprop-centered reads it"
+    assert told == [f"warning: --rmsprop-decay 0.5 does nothing in this run: {only}"]
+
+
 def test_actions_that_do_not_fit_are_refused_whatever_the_network():
     with pytest.raises(UsageError, match="dqn takes discrete actions"):
         options.ready(parse("dqn --game Pendulum-v1"), MACHINE)
@@ -83,6 +90,7 @@ def test_a_library_that_prints_bytes_that_are_no_text_gets_no_network_refused(mo
         ("--activation relu", "--activation relu: observations of .*Doors-v0 have an image among their entries"),
         ("--layer-norm", "--layer-norm True: observations of .*Doors-v0 have an image among their entries"),
         ("--fc-neurons 64", "--fc-neurons 64: only --network ba3c has this layer; leave it out"),
+        ("--initial-log-deviation -1", "--initial-log-deviation -1.0: actions of .*Doors-v0 are not continuous"),
     ],
 )
 def test_options_that_the_network_does_not_read_are_refused_in_a_new_run(words, message):

@@ -224,7 +224,8 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
                 "or lower the others"
             )
         pinned = [*words, f"--{role}", str(number)]
-        arguments = options.parse(pinned, machine)
+        # What was chosen was known before: here the words of a file are among those that were typed.
+        arguments = dataclasses.replace(options.parse(pinned, machine), chosen=arguments.chosen)
         config = arguments.config
         if job.ranks in (None, config.ranks):
             break

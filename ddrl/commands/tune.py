@@ -22,6 +22,7 @@ from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import optuna_module
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import FORM, Score, check
+from ddrl.unread import unread
 
 TRIALS = 20
 
@@ -131,8 +132,14 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
         directory, name, asked.algorithm, asked.preset, tuple(train), config,
         arguments.space, arguments.score, arguments.trials, arguments.prune, command,
     )  # fmt: skip
-    check(plan.of_trials, plan.space)
-    check_game(plan.of_trials, share)
+    if "evaluator" in asked.chosen and config.evaluation.evaluator != plan.of_trials.evaluation.evaluator:
+        why = f"trials with --score {plan.score} have {'one' if plan.score == 'evaluation' else 'none'}; leave it out"
+        checks.refuse(config.evaluation, "evaluator", why)
+    tried = check(plan.of_trials, plan.space)
+    actions = check_game(plan.of_trials, share)
+    for line in unread(tried[0], asked.chosen, actions):
+        if all(line in unread(each, asked.chosen, actions) for each in tried):
+            options.warn(f"warning: {line}")
     if arguments.submit and not arguments.dry_run:
         require_sbatch()
     if not arguments.dry_run:

@@ -24,6 +24,7 @@ class Exchange(ABC):
         one_host: whether all workers must be on one host.
         refreshes: whether acting can get newer parameters between two gradients.
         local_steps: whether workers may take steps of their own between two synchronizations.
+        chunked: whether the parameters are in parts, each with a lock of its own: --store-chunks.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Exchange(ABC):
     one_host = False
     refreshes = False
     local_steps = False
+    chunked = False
 
     def check(self, config: ExchangeConfig) -> None:
         """Refuses settings that this exchange does not support.

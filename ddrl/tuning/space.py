@@ -10,6 +10,7 @@ from ddrl.checks import did_you_mean, is_finite
 from ddrl.command_line import Option, item_of, meant_by, value_of
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.unread import reader
 
 EXPRESSION = re.compile(r"\s*(?:--)?([A-Za-z][\w-]*)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 KINDS = ("log", "uniform", "choice")
@@ -76,25 +77,30 @@ def settings_of(base: TrainConfig, space: Sequence[Dimension], suggested: Mappin
     return base.changed(**groups)
 
 
-def check(base: TrainConfig, space: Sequence[Dimension]) -> None:
-    """Tries each end of a range and each choice, so that a mistake shows before the first trial.
+def check(base: TrainConfig, space: Sequence[Dimension]) -> list[TrainConfig]:
+    """Tries each end of a range and each choice, so that a mistake shows before the first trial; returns the settings.
 
-    Each is tried beside the first values of all other dimensions and, if these refuse it, beside their last ones.
+    Each is tried beside the first values of all other dimensions, and beside their last ones.
 
     Raises:
-        UsageError: a value is refused beside both.
+        UsageError: a value is refused beside both, or no trial would read a setting.
     """
-    usual = {dimension.name: _ends(dimension)[0] for dimension in space}
-    last = {dimension.name: _ends(dimension)[-1] for dimension in space}
+    usual, last = ({dimension.name: _ends(dimension)[end] for dimension in space} for end in (0, -1))
+    tried = []
     for dimension in space:
         for value in _ends(dimension):
-            try:
-                settings_of(base, space, usual | {dimension.name: value})
-            except UsageError as error:
+            refusals = []
+            for others in (usual, last):
                 try:
-                    settings_of(base, space, last | {dimension.name: value})
-                except UsageError:
-                    raise UsageError(f"--space {dimension.name}={value}: {error}") from error
+                    tried.append(settings_of(base, space, others | {dimension.name: value}))
+                except UsageError as error:
+                    refusals.append(error)
+            if len(refusals) == 2:
+                raise UsageError(f"--space {dimension.name}={value}: {refusals[0]}") from refusals[0]
+    for dimension in space:
+        if all(readers := [reader(config, dimension.option.field) for config in tried]):
+            raise UsageError(f"--space {dimension.name}: no trial would read it; only {readers[0]} does")
+    return tried
 
 
 def _ends(dimension: Dimension) -> Sequence[Any]:

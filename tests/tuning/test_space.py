@@ -84,3 +84,10 @@ def test_a_value_that_goes_with_no_other_is_refused_before_the_first_trial():
         check(config, space("batch-size=choice(32,7)"))
     with pytest.raises(UsageError, match=r"--space beta1=1.5: --beta1 1.5"):
         check(config, space("beta1=uniform(0.5,1.5)"))
+
+
+def test_a_setting_that_no_trial_reads_is_refused():
+    decay, optimizer = "rmsprop-decay=uniform(0.5,0.9)", "optimizer=choice(adam,rmsprop,sgd)"
+    with pytest.raises(UsageError, match="--space rmsprop-decay: no trial would read it; only --optimizer rmsprop or"):
+        check(base(), space(decay))
+    assert check(base(), space(decay, optimizer)), "some trials do"

@@ -279,6 +279,10 @@ def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
         (("ba3c", *BASE, *SPACE, "--at-once", "100000"), "use at most one trial per core"),
         (("ba3c", *BASE, *SPACE, "--run-dir", "x"), "a search has its trials in --dir"),
         (("ba3c", *BASE, *SPACE, "--target-score", "1"), "trials have one only with --score evaluation; use that, or"),
+        (
+            ("ba3c", *BASE, *SPACE, "--no-evaluator", "--score", "evaluation"),
+            "--evaluator False: trials with --score evaluation have one; leave it out",
+        ),
         (("ba3c", *BASE, *SPACE, "--print-config"), "only `ddrl train` prints settings; leave it out of `ddrl tune`"),
         (("ba3c", *BASE, *SPACE, "--sbatch-options=-H"), "--sbatch-options goes with --submit: give both"),
         ((), "no search has begun|name an algorithm|--space"),

@@ -23,6 +23,7 @@ class CentralStoreExchange(WithoutServers):
     one_host = True
     refreshes = True
     local_steps = True
+    chunked = True
     members = "closes no steps"
 
     def asynchronous(self, config: ExchangeConfig) -> bool:
