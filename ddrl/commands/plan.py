@@ -80,15 +80,10 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     job = detect_job(environ)
     if job is not None and job.rank > 0:
         return 0
-<<<<<<< ours
-    warnings = [*arguments.notes, *validation.warnings(config)]
+    warnings = [*arguments.notes, *unread(config, arguments.chosen), *validation.warnings(config)]
     with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
         warnings += _doubts(config, environment) if source == HERE else []
         needs = needs_of(config, environment)
-=======
-    warnings = [*arguments.notes, *unread(config, arguments.chosen), *validation.warnings(config)]
-    warnings += _doubts(config) if source == HERE else []
->>>>>>> theirs
     warnings += warnings_of(seats, assignments)
     content = as_json(config, needs, source, seats, assignments, warnings)
     if nodes.json:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ddrl import checks
+from ddrl.command_line import shown
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, steps_to, times_to
@@ -18,6 +19,7 @@ from ddrl.studies.points import Group, Point
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.tables import Columns
 from ddrl.types import Machine
+from ddrl.unread import reader
 
 Settings = TypeVar("Settings", bound="StudySettings")
 LONGEST_EVALUATION_MINUTES = 60.0
@@ -326,6 +328,23 @@ def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine
         raise UsageError(f"--train-options {option}: the study sets {option} itself, in every run; leave it out")
 
 
+def _refuse_equal(configs: Sequence[TrainConfig]) -> None:
+    """Refuses a setting that differs between points though none reads it: they would be compared, and are the same."""
+    names = dict.fromkeys(
+        field.name
+        for config in configs
+        for group in dataclasses.fields(config)
+        for field in dataclasses.fields(getattr(config, group.name))
+    )
+    for name in names:
+        values = {value for config in configs if (value := _value(config, name)) is not None}
+        if len(values) > 1 and all(readers := [reader(config, name) for config in configs]):
+            each = " and ".join(sorted(map(shown, values)))
+            raise UsageError(
+                f"{checks.flag(name)} {each}: points differ in it, and only {readers[0]} reads it; leave it out"
+            )
+
+
 def _value(config: TrainConfig, name: str) -> Any:
     """The value of a setting in whichever group has it; None if none has."""
     groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
@@ -352,8 +371,8 @@ def game_name(game: str) -> str:
 
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:
-    """Raises UsageError for a game whose environment cannot be made here, and for options that its network does not
-    read, before a study begins.
+    """Raises UsageError for a game whose environment cannot be made here, for options that its network does not read,
+    and for a setting that differs between points though none of them reads it, before a study begins.
 
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
@@ -361,6 +380,8 @@ def check_environments(configs: Iterable[TrainConfig]) -> None:
     from ddrl.game_settings import refuse_unread
 
     made: dict[Any, Any] = {}
+    configs = list(configs)
+    _refuse_equal(configs)
     for config in configs:
         if config.environment not in made:
             made[config.environment] = make_environment(config.environment, 1, training=False)
