@@ -14,6 +14,7 @@ from ddrl import checks
 from ddrl.command_line import shown
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.named_settings import differences
 from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, steps_to, times_to
 from ddrl.studies.points import Group, Point
 from ddrl.studies.statistics import TimeToScore
@@ -328,21 +329,25 @@ def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine
         raise UsageError(f"--train-options {option}: the study sets {option} itself, in every run; leave it out")
 
 
-def _refuse_equal(configs: Sequence[TrainConfig]) -> None:
-    """Refuses a setting that differs between points though none reads it: they would be compared, and are the same."""
-    names = dict.fromkeys(
-        field.name
-        for config in configs
-        for group in dataclasses.fields(config)
-        for field in dataclasses.fields(getattr(config, group.name))
-    )
-    for name in names:
-        values = {value for config in configs if (value := _value(config, name)) is not None}
-        if len(values) > 1 and all(readers := [reader(config, name) for config in configs]):
-            each = " and ".join(sorted(map(shown, values)))
-            raise UsageError(
-                f"{checks.flag(name)} {each}: points differ in it, and only {readers[0]} reads it; leave it out"
-            )
+def refuse_equal(configs: Iterable[TrainConfig]) -> None:
+    """Refuses a setting that differs between points of one algorithm and game though none reads it: they would be
+    compared, and are the same.
+
+    Raises:
+        UsageError: there is such a setting.
+    """
+    compared: dict[tuple[str, str], list[TrainConfig]] = {}
+    for config in configs:
+        compared.setdefault((config.title, config.environment.game), []).append(config)
+    for alike in compared.values():
+        for each in differences(alike):
+            name = each.name.replace("-", "_")
+            if hasattr(alike[0].evaluation, name) or hasattr(alike[0].run, name):
+                continue  # nothing is learned from it, and studies set it themselves
+            if all(readers := [reader(config, name) for config in alike]):
+                values = " and ".join(sorted({shown(value) for value in each.values}))
+                why = f"points differ in it, and only {readers[0]} reads it; leave it out"
+                raise UsageError(f"{checks.flag(name)} {values}: {why}")
 
 
 def _value(config: TrainConfig, name: str) -> Any:
@@ -381,7 +386,7 @@ def check_environments(configs: Iterable[TrainConfig]) -> None:
 
     made: dict[Any, Any] = {}
     configs = list(configs)
-    _refuse_equal(configs)
+    refuse_equal(configs)
     for config in configs:
         if config.environment not in made:
             made[config.environment] = make_environment(config.environment, 1, training=False)

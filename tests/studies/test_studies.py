@@ -15,6 +15,7 @@ from ddrl.errors import UsageError
 from ddrl.studies.papers import hts
 from ddrl.studies.papers.stooke import sampling, simulators, speed
 from ddrl.studies.points import Outcome
+from ddrl.studies.settings import refuse_equal
 from ddrl.studies.statistics import Interval
 from ddrl.types import Machine
 from tests.studies.support import outcome
@@ -56,6 +57,7 @@ def test_points_have_names_that_are_directories_and_an_end(study, which):
     runs = [point.config.run for point in points]
     assert all(run.minutes or run.agent_steps or run.max_updates for run in runs)
     assert all(json.loads(json.dumps(point.labels)) == point.labels for point in points)
+    refuse_equal(point.config for point in points)  # which refuses nothing that the study varies
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
