@@ -136,7 +136,8 @@ def thinned(
         ends += ends_of_rates([each for each in records if each.get("learner", learner) == learner], warm_up_seconds)
         trained = [records[i] for i in train]
         if (best := best_online(trained)) is not None:
-            ends.append(first_online(trained, best))
+            of_few = (each for each in trained if each.get("online_score_mean") == best)  # runs of few games
+            ends.append(first_online(trained, best) or next(of_few))
     wanted = {id(record) for record in ends}
     left = {i for i, record in enumerate(records) if record["kind"] == "evaluation" or is_resumed(record)}
     left |= {i for i, record in enumerate(records) if id(record) in wanted}

@@ -133,6 +133,11 @@ def test_the_best_online_score_is_kept():
         assert best_score(thinned, ONLINE) == best_score(whole, ONLINE) == 9.0
 
 
+def test_the_best_online_score_of_a_run_of_few_games_is_kept():
+    records = [{"kind": "train", "update": i, ONLINE: float(i == 1234), "episodes": 9} for i in range(5000)]
+    assert best_score(outcome({}, data.thinned(records, 100)), ONLINE) == 1.0
+
+
 def accelerating(seconds, began=0):
     """Lines of a run, one a second, whose rate grows all the time."""
     times = range(began + 1, began + seconds + 1)
