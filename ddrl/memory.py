@@ -8,7 +8,7 @@ import numpy as np
 
 from ddrl.algorithms import algorithm_of
 from ddrl.apex.memory import segment_format, shard_bytes
-from ddrl.builders.replay import AHEAD, replay_size
+from ddrl.builders.replay import batches_ahead, period_steps, replay_size
 from ddrl.config import TrainConfig
 from ddrl.config.algorithm import FromDataPoints, FromRollouts
 from ddrl.envs import VectorEnvironment
@@ -112,7 +112,10 @@ def _check_distributions(config: TrainConfig, environment: VectorEnvironment, av
     atoms, ahead = getattr(config.algorithm, "atoms", 0), algorithm_of(config.algorithm).targets
     if not atoms or ahead is None:
         return
-    rows = config.batch_size if config.apex.actors else max(AHEAD, config.batch_size)
+    batches = 1  # Ape-X learns from each as it comes
+    if not config.apex.actors:
+        batches = batches_ahead(config, period_steps(config) // config.replay_data.steps_per_update)
+    rows = config.batch_size * batches
     shape = ahead.shape(config.algorithm, environment.action_space)
     needed = rows * math.prod(shape) * atoms * np.dtype(np.float32).itemsize
     if needed > available:

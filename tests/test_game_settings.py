@@ -124,7 +124,7 @@ def test_options_that_the_network_reads_are_not_refused(line):
         ("ba3c --epochs 2 --pool-batches 1e9", "pools of 1000000000 batches of 32 data-points need .* --pool-batches"),
         ("dqn --batch-size 1e9", "batches of 1000000000 data-points need"),
         ("categorical-dqn --atoms 1e4", "--atoms 10000: the targets of 512 transitions need 204.8 GB .* lower --atoms"),
-        ("rainbow --atoms 2000", "--atoms 2000: the targets of 512 transitions need .* GB .* lower --atoms"),
+        ("rainbow --atoms 1e4", "--atoms 10000: the targets of 32 transitions need .* GB .* lower --atoms"),
         (
             "ppo --workers 3 --parameter-servers 1 --unroll-length 30000 --batch-size 0",
             r"need 6.8 GB .* \(20.3 GB with all else of 3 workers\), and 16.0 GB are free here",

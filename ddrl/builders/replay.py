@@ -106,6 +106,17 @@ def make_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay:
     return Replay(**replay_size(config, environment), priority_exponent=config.replay.priority_exponent)
 
 
+def period_steps(config: TrainConfig) -> int:
+    """Agent steps of a worker in a period, after which it learns from its replay."""
+    data = config.replay_data
+    return data.target_period if config.sampling.schedule == "concurrent" else max(data.steps_per_update, config.rows)
+
+
+def batches_ahead(config: TrainConfig, updates: int) -> int:
+    """Minibatches whose targets are computed at once, of those for the `updates` of a period."""
+    return min(updates, max(1, AHEAD // config.batch_size))
+
+
 def make_batches(
     config: TrainConfig,
     replay: Replay,
@@ -115,7 +126,7 @@ def make_batches(
     learner: tuple[int, ...],
 ) -> ReplayBatches:
     """Minibatches for `updates` updates in each period; `learner` makes their draws differ from those of others."""
-    ahead = min(updates, max(1, AHEAD // config.batch_size))
+    ahead = batches_ahead(config, updates)
     return ReplayBatches(
         replay,
         target_function(config, network, observations, config.batch_size * ahead),
@@ -137,9 +148,7 @@ def replay_schedule(
     worker: int,
 ) -> ReplaySchedule:
     """A worker's schedule over its groups."""
-    data, rows = config.replay_data, config.rows
-    concurrent = config.sampling.schedule == "concurrent"
-    steps = data.target_period if concurrent else max(data.steps_per_update, rows)
+    data, rows, steps = config.replay_data, config.rows, period_steps(config)
     updates = steps // data.steps_per_update
     observations = environment.observation_shape, environment.observation_dtype
     batches = make_batches(config, make_replay(config, environment), network, observations, updates, (worker,))
@@ -149,7 +158,7 @@ def replay_schedule(
     named = functools.partial(names_on_disk, run_dir, directory)
     common = (actor_threads, buffer, batches, config.replay.replay_minimum, directory, metrics, ended, named)
     statistics = network.normalization.size
-    if concurrent:
+    if config.sampling.schedule == "concurrent":
         return Concurrent(*common, statistics=statistics)
     target_periods = sys.maxsize if data.target_average else data.target_period // steps
     return Standard(*common, average=data.target_average, target_periods=target_periods, statistics=statistics)
