@@ -44,7 +44,8 @@ case $LAUNCHER in srun | mpirun) ;; *) fail "LAUNCHER=$LAUNCHER in $DDRL_SITE: u
 export PYTHONUNBUFFERED=1
 export SLURM_EXPORT_ENV=ALL # srun hands this environment on, also where sbatch was told to hand on none
 if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
-  end=$(squeue -h -j "$THIS_JOB" -o %e) && end=$(date -d "$end" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$end
+  end=$(squeue -h -j "$THIS_JOB" -o %e) && [[ $end ]] && end=$(date -d "$end" +%s 2>/dev/null) \
+    && export SLURM_JOB_END_TIME=$end # without a text, date would give the last midnight
 fi
 
 # check_nodes: every node has the same ddrl.
@@ -149,7 +150,7 @@ train() {
 # soon as it begins, again and again.
 go_back() {
   local time=$((${SLURM_JOB_END_TIME:-0} - $(date +%s) + SECONDS))
-  if [[ ${SLURM_JOB_END_TIME:-} ]] && ((WARNED_AFTER < 60 && time < 540)); then
+  if ((WARNED_AFTER < 60 && time > 0 && time < 540)); then
     fail "Slurm warned the job of its end in its first minute, so it does not go back into the queue: give sbatch a" \
       "--time that is longer than the warning before the end (--signal) and the start"
   fi

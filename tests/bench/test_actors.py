@@ -104,7 +104,7 @@ def test_a_job_of_emulated_actors_inserts_and_samples(short_job):
         batches_per_s=10.0,
         parameters=1000,
         warm_up=0.5,
-        seconds=1.5,
+        seconds=4.0,  # a busy machine may hold the actors up for seconds
     )
     found = measure_actors(arguments)
     # Rates have no upper bound here: a child that the machine held up makes up for it.

@@ -71,8 +71,12 @@ class Job:
 
     def wait(self, seconds: float = JOB_SECONDS) -> tuple[str, str]:
         """State and exit code when it has left the queue; fails the test if it does not in time."""
-        self.wait_for(lambda: self.number not in self.slurm.run("squeue", "-h", "-o", "%F").split(), "end", seconds)
+        self.leave(seconds)
         return self.show("JobState"), self.show("ExitCode")
+
+    def leave(self, seconds: float) -> None:
+        """Waits until it has left the queue. Slurm forgets a job some minutes later, and then cannot show it."""
+        self.wait_for(lambda: self.number not in self.slurm.run("squeue", "-h", "-o", "%F").split(), "end", seconds)
 
     def wait_for(self, condition: Callable[[], object], what: str, seconds: float = JOB_SECONDS) -> None:
         """Waits until something is so."""
@@ -98,7 +102,7 @@ def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield submit
     for job in jobs:
         slurm.run("scancel", "--quiet", job.number)
-        job.wait(60.0)
+        job.leave(60.0)
 
 
 def submitted(
