@@ -144,10 +144,15 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
     return path, config
 
 
+def numbered(name: str) -> Iterator[str]:
+    """Yields NAME, NAME-2, NAME-3, ...: names to try until one is free."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
+
+
 def _new_directory(name: str) -> Path:
-    """Makes a directory of this name, or of NAME-2, NAME-3, ... if another run has it that began in the same second."""
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(path for path in map(Path, names) if _makes(path))
+    """Makes a directory of this name, or a numbered one if another run has it that began in the same second."""
+    return next(path for path in map(Path, numbered(name)) if _makes(path))
 
 
 def _makes(path: Path) -> bool:

@@ -15,7 +15,7 @@ from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.phases import group_size, has_targets, inference_batch, on_cores, replicas
 from ddrl.config import TrainConfig
-from ddrl.config.algorithm import FromReplay, FromRollouts
+from ddrl.config.algorithm import FromRollouts
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
 
@@ -89,12 +89,12 @@ def _steps_of_a_version(config: TrainConfig) -> float:
 
     They are those of a rollout, of a period with a replay, or else of a gradient.
     """
-    data = config.algorithm.learns_from
-    if isinstance(data, FromRollouts):
+    from ddrl.builders.replay import period_steps
+
+    if isinstance(config.algorithm.learns_from, FromRollouts):
         return config.rollout_length * config.rows
-    if isinstance(data, FromReplay):
-        concurrent = config.sampling.schedule == "concurrent"
-        return data.target_period if concurrent else max(data.steps_per_update, config.rows)
+    if config.has_replay:
+        return period_steps(config)
     return config.batch_size / uses(config)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import re
 import shlex
@@ -258,9 +257,8 @@ def run_directory(config: TrainConfig, resumed: Path | None, site: sites.Site) -
     named = resumed or config.run.run_dir
     if named:
         return Path(named).absolute()
-    name = Path(rundir.default_run_dir(config)).name
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(site.runs / name for name in names if not (site.runs / name).exists())
+    paths = map(site.runs.joinpath, rundir.numbered(Path(rundir.default_run_dir(config)).name))
+    return next(path for path in paths if not path.exists())
 
 
 def give_up(directory: Path) -> None:

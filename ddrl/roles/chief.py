@@ -65,7 +65,7 @@ class ChiefRole:
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
             self._before = EarlierParts(context, start)
-        if resumed:
+        if resumed and config.evaluation.target_score is not None:
             self.evaluations.remember(read_metrics(context.run_dir), start.version)
         self.time_left = TimeLeft(config, start, self.evaluations, context.spent_seconds)
         self.log = RunLog(context, start, resumed, self.collector, self.time_left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import signal
 import time
@@ -14,6 +13,7 @@ from ddrl.bench.faults.draws import SYSTEMS, Draw
 from ddrl.bench.faults.outcome import NEITHER, Outcome, judge
 from ddrl.bench.faults.processes import Process, send
 from ddrl.bench.faults.runs import GONE_SECONDS, Run
+from ddrl.rundir import numbered
 
 FIND_SECONDS = 30.0  # for a possible victim to start
 SAVE_SECONDS = 30.0  # for the next checkpoint to begin
@@ -130,8 +130,7 @@ def remove(path: Path) -> None:
 
 def _free(directory: Path, name: str) -> str:
     """The name, with a number appended if the directory already has a run of that name."""
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(each for each in names if not (directory / each).exists())
+    return next(each for each in numbered(name) if not (directory / each).exists())
 
 
 def victims(run: Run, draw: Draw) -> list[Process]:
