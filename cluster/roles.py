@@ -12,7 +12,9 @@ from cluster.topology import ROLE_VARIABLE, Seat
 
 Role = Literal["worker", "chief", "parameter_server", "evaluator", "actor", "replay_shard"]
 WISHES: tuple[Role, ...] = ("worker", "parameter_server", "evaluator", "actor", "replay_shard")
+"""What a rank may ask for with DDRL_ROLE."""
 COMPUTES: tuple[Role, ...] = ("worker", "actor", "evaluator")
+"""Roles with TensorFlow and simulators."""
 
 
 class Assignment(NamedTuple):

@@ -20,6 +20,7 @@ from ddrl.files import read_regular
 
 LARGEST_BYTES = 1_000_000
 TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp"))
+NULL = "tag:yaml.org,2002:null"  # of a blank value
 REMEDY = "see docs/configuration.md"
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
 RESERVED = (
@@ -191,9 +192,9 @@ def _yaml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
             _check_tag(path, item, key.value)
         if any(not isinstance(item, yaml.ScalarNode) for item in items):
             raise UsageError(f"{path}, line {line}: {key.value}: it holds a group; write settings one below another")
-        values = ["None" if item.tag == TAGS[4] else item.value for item in items]
+        values = ["None" if item.tag == NULL else item.value for item in items]
         many = isinstance(node, yaml.SequenceNode)
-        yield key.value, Entry(values if many else values[0], line, not many and node.tag == TAGS[4])
+        yield key.value, Entry(values if many else values[0], line, not many and node.tag == NULL)
 
 
 def _check_tag(path: str, node: Any, name: str = "") -> None:

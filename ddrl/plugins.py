@@ -1,4 +1,4 @@
-"""What users register by name: algorithms, networks and more. Imports nothing of the system.
+"""What users register by name: algorithms, networks and more. Of the system it imports only checks and errors.
 
 A plugin is a user's module that calls these functions; `plugin_modules` finds and imports it.
 """

@@ -76,7 +76,7 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:
             raise UsageError(
-                f"--{name.replace('_', '-')} {new}: the run to resume has {old}, and its checkpoint fits no "
+                f"{checks.flag(name)} {new}: the run to resume has {old}, and its checkpoint fits no "
                 "other; leave the option out, or start a new run"
             )
     if now.run.run_dir != before.run.run_dir:
@@ -167,7 +167,7 @@ def _differences(
             name = setting.name
             before, after = getattr(old, name), getattr(new, name)
             if before != after and name not in FREE.get(group, ()):
-                yield group, name, f"--{name.replace('_', '-')} {_shown(before)}, now {_shown(after)}"
+                yield group, name, f"{checks.flag(name)} {_shown(before)}, now {_shown(after)}"
 
 
 def _shown(value: Any) -> str:

@@ -72,7 +72,7 @@ READ_BY: tuple[tuple[str, str, Callable[[TrainConfig], Any]], ...] = (
     ("loss", "--atoms 0", lambda c: not _of(c, "atoms")),
     ("epsilon_start", "--epsilon-steps above 0", lambda c: _of(c, "epsilon_steps")),
     ("epsilon_ladder epsilon_values", "a run of two or more simulators",
-     lambda c: (c.apex.actors or c.exchange.workers) * c.rows > 1),
+     lambda c: c.acting_ranks * c.rows > 1),
     ("importance_exponent importance_exponent_end", "--priority-exponent above 0",
      lambda c: c.replay.priority_exponent),
     ("importance_agent_steps", "an importance exponent that changes", _beta_changes),

@@ -31,6 +31,7 @@ __all__ = [
     "names",
     "network_for",
     "preset",
+    "preset_names",
     "printed_name",
 ]  # fmt: skip
 

@@ -148,7 +148,12 @@ class ActorRole:
     # Parameters ----------------------------------------------------------------------------------------------
 
     @property
-    def _parameters(self) -> Reader:
+    def reader(self) -> Reader:
+        """The reader of published parameters, once the learner's SETUP has come.
+
+        Raises:
+            RuntimeError: a message that needs it came before SETUP.
+        """
         if self._reader is None:
             raise RuntimeError(f"actor {self.index} received a message before its setup")
         return self._reader
@@ -165,18 +170,18 @@ class ActorRole:
             self._asked = True
         if not self._fetching:
             self._fetching = True
-            latest = self._parameters.latest()
-            self.transport.send(self._parameters.fetch(0 if latest is None else latest.version + 1))
+            latest = self.reader.latest()
+            self.transport.send(self.reader.fetch(0 if latest is None else latest.version + 1))
 
     def _on_published(self, message: Message) -> None:
-        again, snapshot = self._parameters.handle(message.header, message.payload)
+        again, snapshot = self.reader.handle(message.header, message.payload)
         self.transport.send(again)
         if snapshot is not None:
             self._fetching = False
             self._give()
 
     def _give(self) -> None:
-        latest = self._parameters.latest()
+        latest = self.reader.latest()
         if self.child is not None and self._asked and latest is not None and latest.version > self._has:
             self._asked, self._has = False, latest.version
             self.child.send(Frame.PARAMETERS, latest.version, np.ascontiguousarray(latest.parameters))

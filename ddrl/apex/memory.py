@@ -35,9 +35,8 @@ def shard_bytes(config: TrainConfig, format: SegmentFormat) -> int:
     Raises:
         UsageError: there can be no such replay.
     """
-    each = config.replay.replay_capacity // config.apex.replay_shards
     batches = (BATCHES_ON_THEIR_WAY + 1) * WORD * BatchFormat(format, config.batch_size).floats
-    return ShardReplay.bytes_for(format, each, config.apex.eviction_exponent) + batches
+    return ShardReplay.bytes_for(format, config.shard_capacity, config.apex.eviction_exponent) + batches
 
 
 def prefetch_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.replay_batches import Targets
 from ddrl.sampling.rollouts import POLL_SECONDS
-from ddrl.sampling.schedules import Schedule
+from ddrl.sampling.schedules import Schedule, snapshot_from, snapshot_state
 from ddrl.types import Replayed, Snapshot
 
 
@@ -106,13 +106,11 @@ class RemoteReplay(Schedule):
 
     def get_state(self) -> dict[str, np.ndarray]:
         """The target network."""
-        if self.target is None:
-            return {}
-        return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
+        return {} if self.target is None else snapshot_state("target", self.target)
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         if "target.vector" in state:
-            self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
+            self.target = snapshot_from("target", state)
 
     def stop(self) -> None:
         self._ended.set()

@@ -139,7 +139,7 @@ class ReplayShardRole:
         self.batches = BatchFormat(setup.format, config.batch_size)
         self._replay = ShardReplay(
             setup.format,
-            config.replay.replay_capacity // config.apex.replay_shards,
+            config.shard_capacity,
             priority_exponent=config.replay.priority_exponent,
             eviction_exponent=config.apex.eviction_exponent,
             run=setup.run,

@@ -126,8 +126,7 @@ class Sampler:
         transition than a shard has places for.
         """
         config = self.context.config
-        each = config.replay.replay_capacity // config.apex.replay_shards
-        return min(config.replay.replay_minimum, each * len(self._shards) // 2)
+        return min(config.replay.replay_minimum, config.shard_capacity * len(self._shards) // 2)
 
     def begin(self, state: State, agent_steps: int = 0) -> None:
         """Makes shards and actors begin, from a state that `save` gave, or from nothing.

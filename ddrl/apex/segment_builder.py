@@ -61,10 +61,6 @@ class SegmentBuilder:
                 segments += self._cut(self._next + self.format.length)
         return segments
 
-    def flush(self) -> list[Segment]:
-        """Segments of all remaining steps whose n next ones are there, for the end of a run."""
-        return self._cut(self._ready()) if self._ready() > self._next else []
-
     def _append(self, piece: Unroll, action_value: np.ndarray) -> None:
         self._history.append(piece)
         ring = np.arange(self._history.head - len(action_value), self._history.head + 1) % len(self._taken)

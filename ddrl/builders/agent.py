@@ -171,21 +171,11 @@ def _schedule(
         "ended": ended,
         "last_value": not isinstance(data, FromReplay),
     }
+    common = [arguments | rollout_arguments for arguments in common]
     if isinstance(data, FromUnrolls):
-        unroll = functools.partial(
-            empty_unroll, data.unroll_length, environments[0].num_envs, shape, dtype, network.action_space
-        )
-        more: dict[str, Any] = {
-            "batcher": UnrollBatcher(config.batch_size // data.unroll_length),
-            "make_unroll": unroll,
-        }
-        producers = [
-            UnrollActor(environment, policy, metrics, **arguments, **rollout_arguments, **more)
-            for environment, policy, arguments in zip(environments, policies, common, strict=True)
-        ]
-        return Asynchronous(producers, config.sampling.queue_batches, metrics, ended)
+        return _on_unrolls(config, data, environments, policies, network, metrics, common, ended)
     actors = [
-        RolloutActor(environment, policy, metrics, **arguments, **rollout_arguments)
+        RolloutActor(environment, policy, metrics, **arguments)
         for environment, policy, arguments in zip(environments, policies, common, strict=True)
     ]
     if isinstance(data, FromReplay):
@@ -263,6 +253,27 @@ def _on_data_points(
     if config.sampling.schedule == "synchronized":
         return Synchronized(actors[0])
     return Asynchronous(actors, config.sampling.queue_batches, metrics)
+
+
+def _on_unrolls(
+    config: TrainConfig,
+    data: FromUnrolls,
+    environments: list[VectorEnvironment],
+    policies: list[PolicyFunction],
+    network: Network,
+    metrics: RankMetrics,
+    common: list[dict[str, Any]],
+    ended: threading.Event,
+) -> Schedule:
+    one, length = environments[0], data.unroll_length
+    observations = one.observation_shape, one.observation_dtype
+    make_unroll = functools.partial(empty_unroll, length, one.num_envs, *observations, network.action_space)
+    batcher = UnrollBatcher(config.batch_size // length)
+    actors = [
+        UnrollActor(environment, policy, metrics, make_unroll=make_unroll, batcher=batcher, **arguments)
+        for environment, policy, arguments in zip(environments, policies, common, strict=True)
+    ]
+    return Asynchronous(actors, config.sampling.queue_batches, metrics, ended)
 
 
 def _on_rollouts(

@@ -61,7 +61,7 @@ def exploration(config: TrainConfig, metrics: RankMetrics, space: ActionSpace) -
     if draw is None:
         return None
     minimum = config.replay.replay_minimum if config.has_replay_in_workers else 0
-    last = max(1, (config.apex.actors or config.exchange.workers) * config.rows - 1)
+    last = max(1, config.acting_ranks * config.rows - 1)
     known = Exploration(space, lambda counts: counts * config.rows - minimum, lambda ids: ids / last, metrics.mean)
     return draw(config.algorithm, known)
 

@@ -33,6 +33,7 @@ from ddrl.programs import python_command
 PROG = "ddrl doctor"
 KILL_SECONDS = 5.0
 LAUNCH_SECONDS = 60.0  # for mpirun, and for Python on a slow file system, before any rank's own time begins
+INSIDE = "DDRL_DOCTOR_ALONE"  # the environment variable of ranks that `_alone` started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,9 +143,6 @@ def _main(argv: Sequence[str], job: Job | None) -> int:
         arguments.own.timeout,
         lambda findings, survey: report.emit(findings, survey, arguments.own.json),
     ).run()
-
-
-INSIDE = "DDRL_DOCTOR_ALONE"
 
 
 def _alone(argv: Sequence[str], arguments: DoctorArguments, run_dir: Path) -> int:

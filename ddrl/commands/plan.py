@@ -30,6 +30,7 @@ from ddrl.types import Machine
 from ddrl.unread import unread
 
 MOST_NODES, MOST_CORES = 100_000, 65_536
+HERE = "this machine"  # as the source of a plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +92,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     else:
         _show(content)
     return 0
-
-
-HERE = "this machine"
 
 
 def _doubts(config: TrainConfig, environment: VectorEnvironment) -> list[str]:

@@ -1,4 +1,4 @@
-"""Settings of a replay in ranks of its own, which many actors fill: Ape-X. Imports nothing but checks."""
+"""Settings of a replay in ranks of its own, which many actors fill: Ape-X."""
 
 from __future__ import annotations
 

@@ -303,6 +303,11 @@ class TrainConfig:
         return self.exchange.ranks + apex + (self.evaluation.evaluator and not self.single_process)
 
     @property
+    def acting_ranks(self) -> int:
+        """Ranks that act in training: the actors of Ape-X, or else the workers."""
+        return self.apex.actors or self.exchange.workers
+
+    @property
     def has_replay(self) -> bool:
         """Whether the algorithm learns from a replay."""
         return isinstance(self.algorithm.learns_from, FromReplay)
@@ -311,6 +316,11 @@ class TrainConfig:
     def has_replay_in_workers(self) -> bool:
         """Whether each worker has a replay of its own; that of Ape-X is in ranks of its own."""
         return self.has_replay and not self.apex.actors
+
+    @property
+    def shard_capacity(self) -> int:
+        """Transitions that each replay shard of Ape-X keeps: its part of --replay-capacity."""
+        return self.replay.replay_capacity // self.apex.replay_shards
 
     @property
     def has_gaussian_policy(self) -> bool:

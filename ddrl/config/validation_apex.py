@@ -78,8 +78,7 @@ def _check_unused(config: TrainConfig) -> None:
 
 
 def _check_replay(config: TrainConfig) -> None:
-    apex, replay = config.apex, config.replay
-    each = replay.replay_capacity // apex.replay_shards
+    apex, replay, each = config.apex, config.replay, config.shard_capacity
     if each < apex.segment_length:
         why = f"each would keep {each} transitions, fewer than --segment-length {apex.segment_length}; use fewer shards"
         checks.refuse(apex, "replay_shards", why)

@@ -57,7 +57,7 @@ class Talk:
         self._sends.append((self.comm.Isend([data, MPI.BYTE], peer, TAG_JSON), peer, data))
 
     def gather(self, peers: Iterable[int], waiting: str, seconds: float | None = None) -> dict[int, Any]:
-        """The next message of each peer, within `seconds` (None: the timeout).
+        """The next message of each peer.
 
         Args:
             peers: their ranks.

@@ -240,7 +240,7 @@ def _draw(config: TrainConfig, checkpoint: Checkpoint, space: Any) -> Draw:
     if draw is None:
         return draw_for(space)
     minimum = config.replay.replay_minimum if config.has_replay_in_workers else 0  # actors of Ape-X do not wait for it
-    each = max(0, checkpoint.agent_steps // (config.apex.actors or config.exchange.workers) - minimum)
+    each = max(0, checkpoint.agent_steps // config.acting_ranks - minimum)
     return draw(
         config.algorithm,
         Exploration(

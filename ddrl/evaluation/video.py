@@ -96,7 +96,7 @@ def record_game(
 
     Args:
         config: game and protocol; the observations are those of the protocol.
-        policy: see ddrl.evaluation.games.Policy.
+        policy: see `ddrl.evaluation.actions.Policy`.
         path: overwritten only when the video is complete.
         seed: of the environment.
         max_agent_steps: the video and the score end here when the game has not.

@@ -81,11 +81,15 @@ class Header(NamedTuple):
         generation: number of the all-reduce's group of members; it grows when a member is lost, and when the chief
             gives a command between two steps.
         sender: stable id of the sending worker or shard (never its MPI rank).
-        step: the step that the message is about.
-        version: updates behind the parameters that the message is about (GRADIENT: behind those where it was taken).
+        step: the step that the message is about; the shard's own version (PUBLISHED); number of the batch, from 0 on,
+            among those that the shard is asked for (DRAW, SAMPLE); transitions drawn so far (SIZE); topic (BLOB).
+        version: updates behind the parameters that the message is about (GRADIENT: behind those where it was taken);
+            transitions that ever came to a replay shard (SAMPLE, SIZE).
         flags: see `Flag`.
         count: samples behind a gradient (GRADIENT, READY); gradients expected for a step (COMMIT, EXPECT); updates that
-            the optimizer has made (LOAD, SNAPSHOT); transitions of a replay shard (SAMPLE, SIZE); bytes (BLOB).
+            the optimizer has made (LOAD, SNAPSHOT); transitions that a replay shard holds (SAMPLE, SIZE); batches that
+            have arrived from the shard, whose buffers it may use again (DRAW); 1 or 0, whether the learner waits
+            (PAUSE); segments of the actor that were taken or refused so far (ACKNOWLEDGE); bytes (BLOB).
         value: learning rate (COMMIT, LOAD); squared norm of the average (READY, NORM, AVERAGE; NaN: not computed), but
             the norm itself in a replica's READY, OUTCOME and RESUME, and the staleness in the READY of an asynchronous
             update; importance exponent (DRAW); sum of a replay shard's weights (SAMPLE, SIZE).

@@ -59,7 +59,10 @@ class Step(NamedTuple):
 
 
 def _intrinsic(function: Callable[..., Any]) -> Any:
-    """What generates LLVM's code for a call of the function's arguments but the first."""
+    """Lets kernels call a function: a call becomes the LLVM code that the function's `generate` makes.
+
+    Kernels give all of its arguments but the first, `context`, which is Numba's.
+    """
     return extending.intrinsic(function)
 
 

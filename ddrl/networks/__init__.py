@@ -7,16 +7,14 @@ that --network names as module:function. Read `network` first, then `mlp`, the s
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddrl import plugin_modules, plugins
 from ddrl.config import NetworkConfig
-from ddrl.errors import UsageError, in_one_line
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.types import ActionSpace, QHead
 
 if TYPE_CHECKING:
@@ -76,9 +74,8 @@ def _network_of_user(config: NetworkConfig, spaces: Spaces) -> Network:
         except UsageError:
             raise
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(place.filename).name}, line {place.lineno}"
-            raise UsageError(f"network {config.network} cannot be made: {in_one_line(error)} ({where})") from error
+            why = f"{in_one_line(error)}{raised_at(error)}"
+            raise UsageError(f"network {config.network} cannot be made: {why}") from error
 
     with seeded(0):
         network = made()

@@ -36,12 +36,6 @@ def register() -> None:
         plugins.register_logger(name, logger)
 
 
-def require(package: str, extra: str) -> None:
-    """Raises UsageError where a package is not installed."""
-    if importlib.util.find_spec(package) is None:
-        raise UsageError(f"--loggers {extra}: the package {package} is not installed: pip install 'ddrl[{extra}]'")
-
-
 class WeightsAndBiases(Callback):
     """Logs a run to Weights & Biases, over agent steps. The package's own variables say where it goes:
     WANDB_MODE=offline writes only to RUN/wandb (`wandb sync` sends it later), and WANDB_PROJECT names another project
@@ -138,10 +132,10 @@ class MLflow(Callback):
 
 
 def check(logger: Any) -> None:
-    """Raises UsageError where the package that one of the loggers above needs is missing."""
-    packages = [(WeightsAndBiases, "wandb"), (MLflow, "mlflow")]
-    for package in (package for needs, package in packages if logger is needs):
-        require(package, package)
+    """Raises UsageError if the package that one of the loggers above needs is not installed; the extra has its name."""
+    for needs, name in ((WeightsAndBiases, "wandb"), (MLflow, "mlflow")):
+        if logger is needs and importlib.util.find_spec(name) is None:
+            raise UsageError(f"--loggers {name}: the package {name} is not installed: pip install 'ddrl[{name}]'")
 
 
 def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ddrl.sampling.actor import furthest_draw
+from ddrl.sampling.actor import furthest_draw, part
 from ddrl.sampling.rollouts import POLL_SECONDS, Ended, RolloutActor, columns
 from ddrl.types import Snapshot, Unroll
 
@@ -105,7 +105,7 @@ class ActorThreads:
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
         """The inverse of `get_state`; True if all environments go on where they were."""
         goes_on = [
-            actor.set_state({k.removeprefix(f"actor{i}."): v for k, v in state.items() if k.startswith(f"actor{i}.")})
+            actor.set_state(part(state, f"actor{i}."))
             for i, actor in enumerate(self.actors)
             if f"actor{i}.draws" in state
         ]

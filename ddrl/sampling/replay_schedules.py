@@ -14,6 +14,7 @@ from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.replay_batches import ReplayBatches
 from ddrl.sampling.rollout_schedules import GroupSchedule
 from ddrl.sampling.rollouts import time_slice
+from ddrl.sampling.schedules import snapshot_from, snapshot_state
 from ddrl.types import Replayed, Snapshot, Unroll
 
 
@@ -92,7 +93,7 @@ class ReplaySchedule(GroupSchedule):
                 text = f"{dropped} transitions of the saved replay are NaN or infinite, and are no longer learned from"
                 self.metrics.count("transitions_left_out", dropped)
                 self.metrics.event("transitions_left_out", text)
-            self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
+            self.target = snapshot_from("target", state)
             self.period = int(state["period"])
             self.batches.set_state(state, self.target)
 
@@ -142,7 +143,7 @@ class ReplaySchedule(GroupSchedule):
         """Empty before the first period, since the filling of the replay is short and can begin again."""
         if self.target is None or not self.period:
             return {}
-        target = {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
+        target = snapshot_state("target", self.target)
         return self._acting_state() | target | self.batches.get_state() | self._saved_replay()
 
     def _tell(self, finite: Finite) -> None:

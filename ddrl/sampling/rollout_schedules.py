@@ -12,7 +12,7 @@ from ddrl.sampling.actor import part
 from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.rollouts import Ended
-from ddrl.sampling.schedules import Schedule
+from ddrl.sampling.schedules import Schedule, snapshot_from, snapshot_state
 from ddrl.types import Snapshot, Transitions, Unroll
 
 
@@ -148,7 +148,7 @@ class RolloutSchedule(GroupSchedule):
     def _target_state(self) -> dict[str, np.ndarray]:
         if not self.saves_target or self.target is None:
             return {}
-        return {"target.version": np.int64(self.target.version), "target.vector": np.asarray(self.target.parameters)}
+        return snapshot_state("target", self.target)
 
     def _set_learning_state(self, state: dict[str, np.ndarray]) -> bool:
         """Goes on with the saved rollout, if there is one and it is cut as before; returns whether it does."""
@@ -158,7 +158,7 @@ class RolloutSchedule(GroupSchedule):
             getattr(self.learning, name)[...] = array
         self._contribution = state.get("seen")
         if "target.vector" in state:
-            self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])
+            self.target = snapshot_from("target", state)
         self.minibatches.start(self.learning, self.rollouts, int(state["taken"]))
         return True
 
@@ -280,11 +280,7 @@ class DoubleBuffered(RolloutSchedule):
         """The storage at hand, and where the filling of the other one began, which a resumed run fills again."""
         if self._acting is None:
             return self.actor_threads.get_state()
-        acting = {
-            "acting.version": np.int64(self._acting.version),
-            "acting.vector": np.asarray(self._acting.parameters),
-        }
-        learning = self._learning_state()
+        acting, learning = snapshot_state("acting", self._acting), self._learning_state()
         if learning:
             learning["behind"] = np.asarray(self._behind)
             if self._first is not None:
@@ -295,5 +291,5 @@ class DoubleBuffered(RolloutSchedule):
         if "acting.vector" in state:
             goes_on = self._set_learning_state(state)
             self._behind, self._first = (state.get(name) if goes_on else None for name in ("behind", "first"))
-            self._fill(Snapshot(int(state["acting.version"]), -1, state["acting.vector"]))
+            self._fill(snapshot_from("acting", state))
         return True

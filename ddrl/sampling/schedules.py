@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.sampling.actor import furthest_draw
+from ddrl.sampling.actor import furthest_draw, part
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.data_points import DataPointActor
 from ddrl.sampling.normalization import Seen
@@ -262,9 +262,8 @@ class Synchronized(Schedule):
         return state
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        actor = {k.removeprefix("actor."): v for k, v in state.items() if k.startswith("actor.")}
+        actor, batcher = part(state, "actor."), part(state, "batcher.")
         if actor and self.actor.set_state(actor):
-            batcher = {k.removeprefix("batcher."): v for k, v in state.items() if k.startswith("batcher.")}
             self.batcher.set_state(batcher)
         else:
             if not actor:  # the run begins, or its schedule was asynchronous
@@ -274,6 +273,16 @@ class Synchronized(Schedule):
 
     def stop(self) -> None:
         self._ended = True
+
+
+def snapshot_state(name: str, snapshot: Snapshot) -> dict[str, np.ndarray]:
+    """A snapshot as a schedule's state has it: NAME.version and NAME.vector, without the step."""
+    return {f"{name}.version": np.int64(snapshot.version), f"{name}.vector": np.asarray(snapshot.parameters)}
+
+
+def snapshot_from(name: str, state: dict[str, np.ndarray]) -> Snapshot:
+    """The inverse of `snapshot_state`; its step is -1."""
+    return Snapshot(int(state[f"{name}.version"]), -1, state[f"{name}.vector"])
 
 
 def _only(full: list[DataPoints]) -> DataPoints:

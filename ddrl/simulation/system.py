@@ -133,6 +133,7 @@ class Prediction(NamedTuple):
     """What a simulation found, after its warm-up.
 
     Attributes:
+        workers: of the system.
         updates_per_s: versions.
         datapoints_per_s: in the gradients that were applied.
         efficiency: their share of what the workers would compute if they never waited.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ddrl.errors import UsageError
 from ddrl.slurm.script import REPORT_SCRIPT, SCRIPT
 
-SECONDS = 30.0
+ANSWER_SECONDS = 30.0
 _SEPARATOR = "\x1f"
 _FORMAT = _SEPARATOR.join(("%i", "%T", "%M", "%l", "%r", "%o"))
 _NUMBER = re.compile(r"\d+")
@@ -65,7 +65,9 @@ def queue() -> list[QueuedJob]:
         raise UsageError("there is no Slurm here (no squeue); log in where it is")
     command = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={_FORMAT}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"squeue did not answer ({error}); try again") from error
     if done.returncode != 0:

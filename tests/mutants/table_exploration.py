@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "epsilon-ladder-is-each-workers-own",
         "ddrl/builders/replay.py",
-        "(config.apex.actors or config.exchange.workers) * config.rows - 1",
+        "config.acting_ranks * config.rows - 1",
         "config.rows - 1",
         ("tests/builders/test_replay.py::test_the_ladder_goes_over_the_simulators_of_all_workers",),
         "Simulators of later workers leave the ladder at its end.",

@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         "replay-resume-forgets-the-target",
         "ddrl/sampling/replay_schedules.py",
-        'self.target = Snapshot(int(state["target.version"]), -1, state["target.vector"])',
-        'self.target = Snapshot(int(state["target.version"]), -1, 0.0 * state["target.vector"])',
+        'self.target = snapshot_from("target", state)',
+        'self.target = snapshot_from("target", state | {"target.vector": 0.0 * state["target.vector"]})',
         ("tests/sampling/test_replay_schedules.py::test_resume_equals_uninterrupted",),
         "A resumed run has another target network.",
     ),

@@ -43,6 +43,8 @@ from ddrl.exchange.transport import Waiter
 HEADER_BYTES = 4096  # a page with the layout as JSON; the chunks' words and each vector follow, on pages of their own
 WORDS = 8  # 64-bit words of a chunk's notes, which fill a cache line
 SEQUENCE, VERSION, COUNT, TORN, HOLDER, OPENED = range(6)
+"""Places of a chunk's words: the sequence number, odd while the chunk is being written; gradients applied; the
+optimizer's count of updates; torn updates; the process that had the lock last; how often the store was opened."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
