@@ -67,7 +67,7 @@ def refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:
     if is_own(network) and network.network != "ba3c":
         checks.unused(network, "only --network ba3c has this layer; leave it out", "fc_neurons")
     if not isinstance(environment.action_space, Continuous):
-        why = f"actions of {config.environment.game} are not continuous, so they have no deviation; leave it out"
+        why = f"actions of {config.environment.game} are not continuous, so they have no deviation; give 0"
         checks.unused(network, why, "initial_log_deviation")
     shape, dtype = environment.observation_shape, environment.observation_dtype
     if network.network not in DENSE or not field_types(dtype):

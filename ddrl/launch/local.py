@@ -183,7 +183,7 @@ def _run(
                 if supervisor.phase == EVALUATING:  # the last checkpoint is written
                     program = [*program, "--evaluates-only"]
                 # Without a checkpoint, too: the event `resumed` then takes back what the dead start has recorded.
-                argv = [*program, "--resume", "--minutes", repr(again.minutes)]
+                argv = [*program, "--resume", "--spent", repr(again.spent_seconds)]
             if supervisor.killed:
                 console.print(f"killed; {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
                 return KILLED

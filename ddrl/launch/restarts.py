@@ -18,11 +18,11 @@ class Restart(NamedTuple):
 
     Attributes:
         text: why, and from where.
-        minutes: what is left of the budget (0: there is none).
+        spent_seconds: see `JobContext`.
     """
 
     text: str
-    minutes: float
+    spent_seconds: float
 
 
 class Restarts:
@@ -61,7 +61,7 @@ class Restarts:
         text = (
             f"{lost}: the run starts again from {where} (restart {self._in_vain} of {limit} without a new checkpoint)"
         )
-        return Restart(text, self._minutes_left())
+        return Restart(text, self._spent_seconds())
 
     def note(self, restart: Restart) -> None:
         """Writes the event `restarted`; no rank may be alive."""
@@ -86,6 +86,5 @@ class Restarts:
         paths = list_checkpoints(self._path)
         return version_of(paths[-1]) if paths else None
 
-    def _minutes_left(self) -> float:
-        budget = self._config.run.minutes
-        return max(LEAST_MINUTES, budget - self._spent_minutes) if budget else 0.0
+    def _spent_seconds(self) -> float:
+        return 60.0 * max(0.0, min(self._spent_minutes, self._config.run.minutes - LEAST_MINUTES))

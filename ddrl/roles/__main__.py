@@ -1,5 +1,5 @@
-"""`python -m ddrl.roles RUN_DIR [--evaluates-only] [--resume] [--minutes M]`: one rank of a job, started by
-`ddrl train` under mpirun. M is what earlier starts have left of the budget of minutes."""
+"""`python -m ddrl.roles RUN_DIR [--evaluates-only] [--resume] [--spent SECONDS]`: one rank of a job, started by
+`ddrl train` under mpirun. The seconds are those that starts that died have spent of the budget of minutes."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def _rank() -> int:
         where = f"rank {job.rank} on {socket.gethostname()}: " if job is not None else ""
         write_failure(run_dir, f"{where}{error}", usage_error=True)
         raise UsageError(f"{where}{error}") from error
-    flags, spent = sys.argv[2:], 0.0
-    if "--minutes" in flags:
-        spent = 60.0 * (config.run.minutes - float(flags[flags.index("--minutes") + 1]))
+    flags = sys.argv[2:]
+    spent = float(flags[flags.index("--spent") + 1]) if "--spent" in flags else 0.0
     alone = "--evaluates-only" in flags
     return run(config, run_dir, resume="--resume" in flags, evaluates_only=alone, spent_seconds=spent)
 

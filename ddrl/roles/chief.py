@@ -161,10 +161,10 @@ class ChiefRole:
             return
         self.phase, self._signalled = Phase.STOPPING, signalled
         note_trained(self.context.run_dir)
-        self._trained_seconds = time.monotonic() - self.log.began
+        self._trained_seconds = self.context.spent_seconds + time.monotonic() - self.log.began
         if not flags & Flag.CHECKPOINT:  # this part only does the final evaluation of the part before, in the same time
             longest = 60.0 * self.context.config.run.minutes or math.inf  # as in `end_of_job`, the other ranks' wait
-            self._trained_seconds = max(self._trained_seconds, min(self._before.trained_seconds, longest))
+            self._trained_seconds = min(self._before.trained_seconds, longest)
             self._acted, self._taken = self._before.agent_steps, self.start.wall_seconds
         self.time_left.training_over(self._trained_seconds, not signalled)
         self.result = {"status": status, "message": message}

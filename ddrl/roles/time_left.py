@@ -67,7 +67,7 @@ class TimeLeft:
         training = 0.0 if self._trained is not None else self._of_training(seconds, version, agent_steps)
         if training is None:
             return None
-        trained = seconds + training if self._trained is None else self._trained
+        trained = self._spent + seconds + training if self._trained is None else self._trained
         return training + self._evaluates * self._evaluations.final_seconds(trained) + drawing
 
     def _of_training(self, seconds: float, version: int, agent_steps: int) -> float | None:
@@ -90,7 +90,7 @@ def plan(config: TrainConfig, spent_seconds: float = 0.0) -> str:
         spent_seconds: see `JobContext`.
     """
     minutes, rest = config.run.minutes, "the rest of " if spent_seconds else ""
-    limit = config.evaluation.longest_final_seconds(60.0 * minutes - spent_seconds or math.inf)
+    limit = config.evaluation.longest_final_seconds(60.0 * minutes or math.inf)
     text = f"training for {rest}{minutes:g} minutes" if minutes else "training"
     if limit:
         at_most = "" if limit >= WHOLE_GAMES_SECONDS else f" of {limit:.0f} s at most (--final-evaluation-minutes)"

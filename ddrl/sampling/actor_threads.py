@@ -109,9 +109,9 @@ class ActorThreads:
             for i, actor in enumerate(self.actors)
             if f"actor{i}.draws" in state
         ]
-        # The exploration of groups that are new goes on where the furthest simulator was, too.
+        # The exploration of groups that are new, or of another size, goes on where the furthest simulator was.
         for i, actor in enumerate(self.actors):
-            if f"actor{i}.draws" not in state:
+            if len(state.get(f"actor{i}.draws", ())) != len(actor.draws()):
                 actor.begin_at(furthest_draw(state))
         return len(goes_on) == len(self.actors) and all(goes_on)
 

@@ -162,9 +162,9 @@ class Asynchronous(Schedule):
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
         for i, actor in enumerate(self.actors):
-            if f"actor{i}.draws" in state:
+            if len(state.get(f"actor{i}.draws", ())) == len(actor.draws()):
                 actor.set_state({"draws": state[f"actor{i}.draws"]})
-            else:
+            else:  # other groups than before: nobody knows whose stream was whose
                 actor.begin_at(furthest_draw(state))
             actor.reset(reset_seed + i)
         for thread in self._threads:

@@ -75,7 +75,7 @@ def finish(behaviour: str, run_dir: Path) -> None:
         "lost": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
         "late": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
     }
-    if behaviour in ("lost", "late") and "--minutes" in sys.argv:  # they were started again
+    if behaviour in ("lost", "late") and "--spent" in sys.argv:  # they were started again
         behaviour = "normal"
     if behaviour == "late":
         from ddrl.reporting.metrics import MetricsWriter

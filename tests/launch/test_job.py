@@ -252,7 +252,7 @@ def test_a_rank_of_a_new_start_keeps_the_users_budget_and_knows_what_is_spent(tm
     path, config = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
     got = {}
     monkeypatch.setattr(main, "run", lambda config, path, **options: got.update(options, config=config) or 0)
-    monkeypatch.setattr(sys, "argv", ["ddrl.roles", str(path), "--evaluates-only", "--resume", "--minutes", "3.0"])
+    monkeypatch.setattr(sys, "argv", ["ddrl.roles", str(path), "--evaluates-only", "--resume", "--spent", "240.0"])
     assert rank_program._rank() == 0
     assert got == {"config": config, "resume": True, "evaluates_only": True, "spent_seconds": 240.0}
 

@@ -369,6 +369,7 @@ def test_a_new_start_has_the_rest_of_the_minutes_and_names_all_of_them(play):
     job.now += 2.0
     job.chief.advance()
     assert job.chief.result == {"status": "finished", "message": "the budget of 10 minutes is used up"}
+    assert job.chief._trained_seconds == 601.0, "the final evaluation has its full time"
 
 
 def test_a_target_that_only_the_final_evaluation_reached_is_not_forgotten(play):

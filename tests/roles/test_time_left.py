@@ -43,8 +43,8 @@ def test_what_starts_that_died_have_spent_is_not_left():
     settings = config(minutes=10.0)
     start = Checkpoint(0, 0, 0, 50.0, np.zeros(1, np.float32), {}, 0, (("x", (1,)),))
     left = TimeLeft(settings, start, Evaluations(settings.evaluation, 0), spent_seconds=400.0)
-    assert left.now(20.0, 0, 0)["seconds_left"] == 180.0 + 16.0 + DRAWING
-    assert plan(settings, 400.0).startswith("training for the rest of 10 minutes, then the final evaluation of 16 s ")
+    assert left.now(20.0, 0, 0)["seconds_left"] == 180.0 + 48.0 + DRAWING, "the final evaluation has its full time"
+    assert plan(settings, 400.0).startswith("training for the rest of 10 minutes, then the final evaluation of 48 s ")
 
 
 def test_who_stops_a_run_waits_for_no_evaluation():

@@ -131,6 +131,14 @@ def test_more_groups_than_before_explore_on_from_where_the_furthest_simulator_wa
     after.join()
 
 
+def test_fewer_groups_than_before_explore_on_from_where_the_furthest_simulator_was():
+    """Acting that the end broke off leaves groups at different counts."""
+    ended = threading.Event()
+    after = ActorThreads([make_actor(SIZE, 0, ended)], ended)
+    state = {f"actor{i}.draws": np.full(SIZE // 2, drawn) for i, drawn in enumerate((5, 9))}
+    assert not after.set_state(state) and (after.actors[0].draws() == 9).all()
+
+
 def test_an_actor_that_has_received_nothing_says_so_also_after_a_reset():
     actor = make_actor(SIZE)
     with pytest.raises(RuntimeError, match="call receive first"):
