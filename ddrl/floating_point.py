@@ -2,7 +2,7 @@
 
 Adam's first moment of a parameter that gets no gradient any more decays geometrically until it is denormal, and
 there it stays. After a few thousand updates of a real network half of the moments are; arithmetic on them takes
-ten times as long, so a server's update does (docs/performance.md).
+ten times as long, so a server's update does (docs/results/speed-tried.md).
 """
 
 from __future__ import annotations

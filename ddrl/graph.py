@@ -15,7 +15,7 @@ class Graph:
 
     A call runs the traced function as an operation, without checking shapes and types, for which the caller answers:
     `tf.function` binds and checks its arguments at every call, which takes longer than a small network computes
-    (docs/performance.md). With a GPU, `tf.function` makes the call, since it places the operations.
+    (docs/results/speed-tried.md). With a GPU, `tf.function` makes the call, since it places the operations.
 
     Args:
         function: a function of tensors, or of dicts of tensors.

@@ -35,7 +35,7 @@ def configure_tensorflow(
         intra_op_threads: threads of one operation.
         inter_op_threads: operations at once, over all threads that call. With 1, a policy query that
             comes during a gradient waits for its end, so the gradient never waits for acting: right for one
-            core per process. With more, both share the cores, at 5% of the speed (docs/performance.md).
+            core per process. With more, both share the cores, at 5% of the speed (docs/results/speed-tried.md).
         gpu: name of the GPU that CUDA_VISIBLE_DEVICES shows to this process, or empty to use none. Its memory is
             taken as it is needed, so that processes may share it.
         deterministic: equal inputs give equal bits on a GPU, too, which costs speed there.

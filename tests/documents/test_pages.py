@@ -64,6 +64,25 @@ def test_every_page_is_in_the_navigation():
     assert missing == []
 
 
+def test_every_failure_has_a_row_that_names_its_test():
+    """The page of tests has the rows of the page on failures, in the same order."""
+    said, tested = (_rows((ROOT / "docs" / name).read_text()) for name in ("failures.md", "failure-tests.md"))
+    assert list(tested) == ["Processes", "Machines and jobs", "Numbers and files", "The user"]
+    for title, rows in tested.items():
+        assert rows and all("`" in row[-1] for row in rows), title
+        assert [row[:-1] for row in rows] == [row[: len(rows[0]) - 1] for row in said[title]], title
+
+
+def _rows(text: str) -> dict[str, list[list[str]]]:
+    """Heading -> cells of the rows of all tables below it."""
+    bare = re.sub(r"^\| .*\n\|---.*\n", "", text, flags=re.MULTILINE)
+    parts = [part.partition("\n") for part in bare.split("\n## ")[1:]]
+    return {
+        title: [line[2:-2].split(" | ") for line in below.splitlines() if line.startswith("| ")]
+        for title, _, below in parts
+    }
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/diagrams").glob("*.svg")), ids=lambda path: path.name)
 def test_diagrams_stay_in_their_box_and_follow_the_theme(path):
     text = path.read_text(encoding="utf-8")
