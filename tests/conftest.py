@@ -28,6 +28,8 @@ def session_files() -> Iterator[None]:
         for name, value in files.variables.items():
             patch.setenv(name, value)
         patch.delenv("SLURM_RESTART_COUNT", raising=False)  # of a requeued job, in which locks are waited for
+        for name in ("FORCE_COLOR", "COLUMNS"):  # the user's, which change what programs print
+            patch.delenv(name, raising=False)
         yield
 
 

@@ -47,7 +47,7 @@ def small_files() -> None:
 
 
 def ended(*command: str, **options) -> subprocess.CompletedProcess[str]:
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 60} | options
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 110} | options
     return subprocess.run(command, check=False, **options)
 
 

@@ -327,7 +327,7 @@ def in_job(here, program: str, *words: str) -> subprocess.CompletedProcess:
         "PATH": os.environ["PATH"], "HOME": str(here),
     }  # fmt: skip
     command = ["bash", "-c", f'source "{sites.HERE}/job.sh"\n{program}', "job", *words]
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ddrl.apex.acting import Link
 from ddrl.apex.child import Frame, end_with_parent, read_frame, write_frame
 
 mode, (parent, read, write) = sys.argv[1], map(int, sys.argv[2:])
-end_with_parent(parent if mode != "orphan" else 1)
+end_with_parent(parent if mode != "orphan" else -1)  # not 1, which is the tests' own process in some containers
 if mode == "echo":
     while (frame := read_frame(read)) is not None:
         write_frame(write, Frame.SEGMENT, frame.number + 1, bytes(frame.data)[::-1])

@@ -120,5 +120,5 @@ def test_it_says_that_it_waits_and_ends_when_it_is_stopped():
     while not schedule.waiting:
         thread.join(timeout=0.01)
     schedule.stop()
-    thread.join(timeout=10.0)
+    thread.join(timeout=60.0)
     assert taken == [None]

@@ -160,7 +160,8 @@ def test_a_peer_that_takes_too_long_is_ended(tmp_path):
     python = peer_python(tmp_path, lines)
     with pytest.raises(UsageError, match="no result within 3 s"):
         ranks.json_line([python], os.environ, 3.0)
-    assert not alive(int((tmp_path / "pid").read_text()))
+    pid = tmp_path / "pid"  # not there if the machine had it begin too late
+    assert not pid.exists() or not alive(int(pid.read_text()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -170,7 +171,7 @@ def test_a_request_to_end_ends_the_peer_too(number, tmp_path):
     before = signal.signal(number, lambda *_: None)  # it would end the tests
     try:
         with pytest.raises(KeyboardInterrupt):
-            ranks.json_line([python], os.environ, 20.0)
+            ranks.json_line([python], os.environ, 100.0)
     finally:
         signal.signal(number, before)
     assert not alive(int((tmp_path / "pid").read_text()))

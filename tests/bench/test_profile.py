@@ -209,7 +209,7 @@ def test_an_update_of_every_algorithm_is_in_parts(name, tmp_path):
             snapshot = Snapshot(version, version, network.initial_parameters(0))
             schedule.update(snapshot)
             trainer.parameters(snapshot)
-            assert woken.acquire(timeout=60)
+            assert woken.acquire(timeout=100)
         end = time.monotonic_ns()
         tracks = recorder.tracks()
         recorder.active = False
@@ -443,6 +443,7 @@ def profiled(tmp_path, *options):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_run_in_one_process(tmp_path):
     told, events = profiled(tmp_path, "a2c")
     assert told["updates"] > 3 and told["parts"]["trainer: gradient"]["calls"] == pytest.approx(1, abs=0.3)
@@ -451,6 +452,7 @@ def test_a_run_in_one_process(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_run_of_several_ranks(tmp_path):
     told, events = profiled(tmp_path, "ba3c", "--workers", "2", "--parameter-servers", "1")
     assert {event["pid"] for event in events} == {0, 1, 2}

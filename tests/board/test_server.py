@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from cluster.loopback import has_loopback
 from ddrl.bench.board import ask, served
 from ddrl.board.page import STATIC
 from ddrl.board.server import MOST_RUNS
@@ -90,8 +91,9 @@ def test_it_listens_on_the_loopback_alone(board):
             line.split()[1] for line in table if line.split()[3] == "0A" and line.split()[1].endswith(f":{port:04X}")
         ]
     assert listening == [f"0100007F:{port:04X}"]
-    with socket.socket(socket.AF_INET6) as other:
-        assert other.connect_ex(("::1", port)) != 0
+    if has_loopback(socket.AF_INET6):
+        with socket.socket(socket.AF_INET6) as other:
+            assert other.connect_ex(("::1", port)) != 0
 
 
 def test_the_page_allows_nothing_but_itself(board):
@@ -133,7 +135,7 @@ def test_more_runs_than_one_request_may_name_are_kept_up_to_date(tmp_path):
         assert len(rows["ids"]) == len(rows["runs"]) == MOST_RUNS + 1
         newest = max(row["version"] for row in rows["runs"])
         writer.write(train_record(7))
-        until, changed = time.monotonic() + 20, []
+        until, changed = time.monotonic() + 60, []
         while not changed and time.monotonic() < until:
             time.sleep(0.2)
             changed = json.loads(ask(address, "/runs", since=newest))["runs"]

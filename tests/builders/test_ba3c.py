@@ -37,7 +37,10 @@ def test_each_data_point_goes_into_so_many_gradients():
 
 @pytest.mark.slow
 def test_it_learns_from_them():
-    config = config_of("ba3c", "smoke", learning_rate=1e-3, entropy_cost=0.1, **FOUR_USES, **ALONE)
-    with Asynchronous(config) as worker:
-        # Of 30 runs with other seeds, 28 had 1.0, and two were stuck at 0.2 and 0.56.
-        assert worker.train(2_500).score() >= 0.1  # chance: -0.6
+    def score(seed):
+        config = config_of("ba3c", "smoke", seed=seed, learning_rate=1e-3, entropy_cost=0.1, **FOUR_USES, **ALONE)
+        with Asynchronous(config) as worker:
+            return worker.train(2_500).score()
+
+    # Of 30 runs with other seeds, 28 had 1.0, and two were stuck at 0.2 and 0.56: one that gets stuck may try again.
+    assert any(score(seed) >= 0.5 for seed in (1, 2))  # chance: -0.6

@@ -61,12 +61,12 @@ def test_a_rank_that_differs_is_named(tmp_path):
     "fault, found",
     [
         ("absent", "no sign of rank 2 within 5 s; ranks that came: 0 on "),
-        ("frozen", " did not answer within 10 s: what it sees of its machine"),
+        ("frozen", " did not answer within 20 s: what it sees of its machine"),
         ("no MPI", "MPI cannot be loaded"),
     ],
 )
 def test_a_rank_that_does_not_come_is_named(tmp_path, fault, found):
-    said = findings(tmp_path, fault, 1, "--timeout", {"absent": "5", "frozen": "10"}.get(fault, "60"))
+    said = findings(tmp_path, fault, 1, "--timeout", {"absent": "5", "frozen": "20"}.get(fault, "60"))
     assert [finding["check"] for finding in said] == ["start"]
     assert found in said[0]["found"] and "rank 2" in said[0]["found"]
 

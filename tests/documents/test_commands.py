@@ -20,6 +20,7 @@ from ddrl.types import Machine
 from tests.documents import pages
 from tests.documents.pages import ROOT, Command
 
+pytestmark = pytest.mark.timeout(300)  # the first test waits for a run
 MACHINE = Machine(8, 64 * 10**9)
 PYTHON = sys.executable
 # Words in capitals stand for what is the reader's.
@@ -43,7 +44,7 @@ def here(tmp_path_factory):
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for copy in ("other", "runs/first", "search/trials/0"):

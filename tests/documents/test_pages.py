@@ -160,11 +160,12 @@ def test_equations_become_pictures():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_the_site_is_built_strictly_and_asks_no_network(tmp_path):
     pytest.importorskip("mkdocs")
     pytest.importorskip("ziamath")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=380)
     assert done.returncode == 0, done.stdout + done.stderr
     written = list((tmp_path / "site").rglob("*.html"))
     assert len(written) > len(PAGES)

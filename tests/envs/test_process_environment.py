@@ -92,7 +92,7 @@ def test_a_process_that_dies(make):
     env.recv()
     process = env._processes[1]._process
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(10.0)
+    process.wait(60.0)
     with pytest.raises(RuntimeError, match=f"simulator process {process.pid} ended with status -9"):
         env.send(np.zeros(2, np.int32))
         env.recv()

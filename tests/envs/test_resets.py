@@ -98,7 +98,7 @@ class Slow(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         if self._resets:
-            assert self._gate.wait(20.0)
+            assert self._gate.wait(60.0)
         self._resets, self._step = self._resets + 1, 0
         return np.array([self._number, 0], np.float32), {}
 

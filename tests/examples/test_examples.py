@@ -56,6 +56,7 @@ def test_a_simple_rule_keeps_the_room_warm_and_the_page_shows_the_whole_file(exa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_ppo_learns_to_heat_before_it_is_cold(tmp_path, forked_ranks):
     run = train("ppo", "thermostat", tmp_path, preset="smoke", game="thermostat", minutes=4, target_score=100.0)
     assert run.result["status"] == "target"

@@ -63,6 +63,13 @@ def wait_for_others(run_dir: Path) -> None:
         time.sleep(0.05)
 
 
+def wait_for_log(run_dir: Path, text: str) -> None:
+    """Until mpirun has passed on what this rank wrote: it may lose what a rank writes in its very last moment."""
+    end = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < end and text not in (run_dir / "log.txt").read_text(errors="replace"):
+        time.sleep(0.05)
+
+
 def finish(behaviour: str, run_dir: Path) -> None:
     """What the chief leaves."""
     results = {
@@ -82,8 +89,9 @@ def finish(behaviour: str, run_dir: Path) -> None:
 
         MetricsWriter(run_dir).event("phase", "the final evaluation", 5.0, phase=EVALUATING)
     if behaviour == "crash":
-        print("the reason of the crash", file=sys.stderr, flush=True)
-        time.sleep(0.5)  # mpirun may lose what a rank writes in its very last moment
+        reason = "the reason of the crash"
+        print(reason, file=sys.stderr, flush=True)
+        wait_for_log(run_dir, reason)
         sys.exit(1)
     (run_dir / "result.json").write_text(json.dumps(results[behaviour]))
 

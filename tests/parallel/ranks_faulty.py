@@ -5,7 +5,7 @@ before_mpi: rank 1 dies before MPI has begun.
 no_mpi: rank 1 hangs before it comes to MPI.
 first_word: the parameter server hangs before it listens; its own patience is short.
 server: the parameter server raises at step 10.
-late: worker 1 comes 15 seconds after the others.
+late: worker 1 comes once the others have told of an update that they made without it.
 silent_evaluator: the evaluator stops (SIGSTOP) instead of playing the last version; patience is short.
 raising_evaluator: the evaluator raises when it is to play the first version.
 raising_worker: the loop of worker 1 raises at version 20.
@@ -33,7 +33,6 @@ from ddrl.roles.__main__ import main
 FAULT = os.environ["TEST_FAULT"]
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 SERVER = 2
-LATE_SECONDS = 15.0
 LONG_SECONDS = 200.0
 SHORT_SECONDS = 3.0
 
@@ -94,12 +93,14 @@ def server() -> None:
 def late() -> None:
     if RANK != 1:
         return
+    from ddrl.reporting.metrics import read_metrics
     from ddrl.roles import compute
 
     worker = compute.ComputeRoles.worker
 
     def comes_late(*arguments):
-        time.sleep(LATE_SECONDS)
+        while not any(line["kind"] == "train" and line["update"] > 0 for line in read_metrics(sys.argv[1])):
+            time.sleep(0.1)
         return worker(*arguments)
 
     put(compute.ComputeRoles, worker=comes_late)

@@ -23,6 +23,7 @@ import pytest
 
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
+from ddrl.errors import UsageError
 from ddrl.launch import local, supervisor
 from ddrl.reporting import metrics
 from tests.parallel import ranks_forked
@@ -68,10 +69,10 @@ class Job:
         return self
 
     def __exit__(self, *error: object) -> None:
-        left = [] if self.process.poll() is None else self._left_after(10.0)
+        left = [] if self.process.poll() is None else self._left_after(20.0)
         for pid in marked(self.mark):
             kill(pid)
-        self.process.wait(timeout=10.0)
+        self.process.wait(timeout=60.0)
         if error[0] is None:
             assert not left, f"processes left behind: {left}\n{self.output}"
             assert self.process.returncode != -signal.SIGKILL, "the test ended before its job"
@@ -251,8 +252,14 @@ def result(run_dir: Path) -> dict:
 
 
 def newest(run_dir: Path) -> checkpoint.Checkpoint:
-    """The newest checkpoint of a run."""
-    return checkpoint.load(checkpoint.list_checkpoints(run_dir)[-1])
+    """The newest checkpoint of a run, which may be training: its files go when newer ones have come."""
+    while True:
+        path = checkpoint.list_checkpoints(run_dir)[-1]
+        try:
+            return checkpoint.load(path)
+        except UsageError:
+            if path.exists():
+                raise
 
 
 def copy_run(run_dir: Path, to: Path) -> Path:

@@ -19,7 +19,7 @@ from tests.parallel.support import (
     result,
 )
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(300)
 UPDATES = 20
 NORMALIZED = ("--normalize-observations", "--normalize-rewards", "--no-evaluator", "--minutes", "0")
 A2C = (

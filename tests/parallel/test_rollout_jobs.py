@@ -6,7 +6,7 @@ import pytest
 
 from tests.parallel.support import evaluations, finish, lines, newest, result
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(300)
 
 SMOKE = ("--preset", "smoke", "--minutes", "3")
 
@@ -38,7 +38,8 @@ def test_impala_corrects_a_lag_that_it_reports(tmp_path):
     finish(tmp_path / "run", "impala", *SMOKE, "--max-updates", "200", "--no-evaluator", "--log-every-seconds", "0.3")
     train = lines(tmp_path / "run")
     assert max(line["lag_max"] for line in train if "lag_max" in line) >= 1
-    assert all(0.0 < line["importance_ratio_mean"] < 2.0 for line in train if "importance_ratio_mean" in line)
+    ratios = [line["importance_ratio_mean"] for line in train if "importance_ratio_mean" in line]
+    assert ratios and all(0.0 < ratio < 2.0 for ratio in ratios)
     assert newest(tmp_path / "run").version == 200
 
 

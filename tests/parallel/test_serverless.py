@@ -9,7 +9,7 @@ import pytest
 
 from tests.parallel.support import CATCH, events, forked_train, kill, lines, needs_mpirun, newest, result, train
 
-pytestmark = [needs_mpirun, pytest.mark.timeout(200)]
+pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "900", "--max-updates", "600")
 
 
@@ -34,7 +34,8 @@ def test_all_reduce_learns_survives_a_death_and_refuses_what_is_not_finite(tmp_p
 def test_a_central_store_learns_survives_a_death_and_stops_on_request(tmp_path):
     run = tmp_path / "run"
     flags = ("--exchange", "central_store", "--workers", "3", "--no-evaluator", "--max-updates", "100000")
-    rate = ("--clip-global-norm", "0", "--learning-rate", "1e-3", "--checkpoint-every-updates", "500")
+    # As in test_learning.py: with asynchronous updates at 1e-3, some runs get stuck.
+    rate = ("--clip-global-norm", "0", "--learning-rate", "3e-4", "--checkpoint-every-updates", "500")
     with train(run, *CATCH, *flags, *rate) as job:
         job.wait_for_update(300)
         kill(job.rank(2))

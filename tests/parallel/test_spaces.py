@@ -9,7 +9,7 @@ import pytest
 
 from tests.parallel.support import differences, evaluations, events, finish, needs_mpirun, newest, program, result
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(300)
 
 GAME = ("--game", "tests.envs.doors:ddrl-test/Doors-v0")  # which raises where a closed door is tried
 SMOKE = ("--preset", "smoke", "--minutes", "3", "--evaluation-minutes", "1")

@@ -140,10 +140,10 @@ def test_a_rank_that_dies_before_mpi_is_named(tmp_path, when):
 def test_a_rank_that_does_not_come_to_mpi_is_named(tmp_path):
     options = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "no_mpi"}}
     # In which the other ranks come to MPI on a busy machine, too: else they would be named as well.
-    with train(tmp_path / "run", *LONG, "--start-seconds", "20", **options) as job:
+    with train(tmp_path / "run", *LONG, "--start-seconds", "30", **options) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     said = [line for line in job.output.split("\n---")[0].splitlines() if "the run failed" in line]
-    reason = "rank 1 did not begin within 20 s (--start-seconds), and all were killed"
+    reason = "rank 1 did not begin within 30 s (--start-seconds), and all were killed"
     assert said == [f"ddrl: the run failed: {reason}"]
 
 

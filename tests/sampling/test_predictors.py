@@ -24,7 +24,7 @@ def test_every_query_gets_its_own_answer(threads):
     ended, asked = threading.Event(), threading.Event()
 
     def policy(parameters, observations):
-        asked.wait(10.0)  # so that queries gather, however slowly the machine starts their threads
+        asked.wait(60.0)  # so that queries gather, however slowly the machine starts their threads
         return doubled(parameters, observations)
 
     predictors, answers = Predictors(policy, threads, 9, 2, ended), {}
@@ -38,7 +38,7 @@ def test_every_query_gets_its_own_answer(threads):
     time.sleep(0.05)  # for the last ones to ask
     asked.set()
     for thread in askers:
-        thread.join(10.0)
+        thread.join(60.0)
     for numbers in queries:
         output, value = answers[numbers[0]]
         np.testing.assert_array_equal(output[:, 0], np.array(numbers) * (2.0 if numbers[0] < 30 else 3.0))
@@ -66,7 +66,7 @@ def test_a_group_has_its_place_whoever_asks_beside_it(batch_size, places):
 
     def policy(parameters, observations):
         calls.append(observations[:, 0].copy())
-        asked.wait(10.0)
+        asked.wait(60.0)
         return np.arange(len(observations), dtype=np.float32), np.zeros(len(observations))
 
     predictors, answers = Predictors(policy, 1, batch_size, 2, ended), {}
@@ -74,7 +74,7 @@ def test_a_group_has_its_place_whoever_asks_beside_it(batch_size, places):
         numbers = {group: [10 * group + 1, 10 * group + 2] for group in groups}
         askers = [threading.Thread(target=ask, args=(predictors.of_group(g), 1.0, numbers[g], answers)) for g in groups]
         asked.clear()
-        before, deadline = len(calls), time.monotonic() + 10.0
+        before, deadline = len(calls), time.monotonic() + 60.0
         for thread in askers:
             thread.start()
         while sum(map(np.count_nonzero, calls[before:])) // 2 + len(predictors._waiting) < len(groups):
@@ -82,7 +82,7 @@ def test_a_group_has_its_place_whoever_asks_beside_it(batch_size, places):
             time.sleep(0.001)
         asked.set()
         for thread in askers:
-            thread.join(10.0)
+            thread.join(60.0)
         for group in groups:
             np.testing.assert_array_equal(answers[10 * group + 1][0], [places[group], places[group] + 1])
     assert all(len(rows) == batch_size for rows in calls)
@@ -92,7 +92,7 @@ def test_a_group_has_its_place_whoever_asks_beside_it(batch_size, places):
 
 def test_whoever_waits_ends_with_the_schedule():
     ended, hold = threading.Event(), threading.Event()
-    policy = Predictors(lambda parameters, observations: hold.wait(5.0), 1, 4, 2, ended).of_group(0)
+    policy = Predictors(lambda parameters, observations: hold.wait(60.0), 1, 4, 2, ended).of_group(0)
     threading.Timer(0.2, ended.set).start()
     with pytest.raises(Ended):
         policy(1.0, np.ones((2, 1)))

@@ -248,6 +248,13 @@ def test_asynchronous_batches_hold_every_environment():
     assert all(len(batch.action) == BATCH for _, batch in batches)
 
 
+def ended(threads):
+    """Whether all of them end; `stop` alone waits only for seconds, and the machine may pause for longer."""
+    for thread in threads:
+        thread.join(60.0)
+    return not any(thread.is_alive() for thread in threads)
+
+
 def test_an_error_of_a_predictor_comes_out_of_next_batch():
     broken = Counting()
     broken.fail_after = 3
@@ -258,7 +265,7 @@ def test_an_error_of_a_predictor_comes_out_of_next_batch():
         for _ in range(1000):
             schedule.next_batch(lambda: snapshot(0))
     schedule.stop()
-    assert not any(thread.is_alive() for thread in schedule._threads)
+    assert ended(schedule._threads)
 
 
 @pytest.mark.parametrize("with_parameters", [False, True])
@@ -270,8 +277,7 @@ def test_asynchronous_stops_whatever_it_waits_for(with_parameters):
     waiting = threading.Thread(target=lambda: [schedule.next_batch(lambda: snapshot(0)) for _ in range(3)])
     waiting.start()
     schedule.stop()
-    waiting.join(timeout=10)
-    assert not waiting.is_alive() and not any(thread.is_alive() for thread in schedule._threads)
+    assert ended([waiting, *schedule._threads])
 
 
 def test_asynchronous_keeps_its_action_streams_over_a_resume():

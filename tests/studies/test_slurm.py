@@ -121,7 +121,7 @@ def test_the_words_of_a_task_stay_words(tmp_path):
         ["bash", "-c", program, "job", "printf", "<%s>", "a directory", "$(touch owned)", "3"],
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SLURM_JOB_ID": "1", "SLURM_NTASKS": "1",
              "SLURM_JOB_END_TIME": "1", VARIABLE: "", "LAUNCHER": "srun"},
-        cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "<a directory><$(touch owned)><3>"), done.stderr
     assert list(tmp_path.iterdir()) == []

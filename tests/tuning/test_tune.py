@@ -193,7 +193,6 @@ def test_a_process_that_stands_still_while_it_takes_a_trial_is_not_waited_for_fo
     assert tune(tmp_path) == 0 and states(tmp_path) == ["COMPLETE"] * 2
 
 
-@pytest.mark.timeout(60)
 def test_what_a_killed_process_left_at_the_journal_is_not_waited_for(fake, tmp_path, monkeypatch):
     assert begin(tmp_path / "search", "--trials", "1") == 0
     monkeypatch.chdir(tmp_path)
