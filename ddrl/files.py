@@ -74,6 +74,19 @@ def append_regular(path: Path) -> io.FileIO:
     return io.FileIO(descriptor, "a")
 
 
+def cut_half_line(path: Path) -> None:
+    """Cuts off a half-written last line, as a killed process or a full disk leaves.
+
+    Raises:
+        OSError: the file cannot be read or cut.
+    """
+    with open_regular(path) as file:
+        file.seek(-min(1, file.seek(0, io.SEEK_END)), io.SEEK_END)
+        whole = file.read(1) in (b"", b"\n")
+    if not whole:
+        os.truncate(path, read_regular(path).rfind(b"\n") + 1)
+
+
 def new_file(path: Path, mode: int = 0o644) -> int:
     """Descriptor of a new, empty file to write. An earlier file or link of that name is removed, and never followed.
 

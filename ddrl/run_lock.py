@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddrl.errors import UsageError
+from ddrl.files import append_regular
 
 LOCK = "lock"
 """Name of the file in the directory that is locked."""
@@ -36,15 +37,14 @@ def locked(path: Path, refusal: str = "") -> Iterator[int]:
         UsageError: another process holds the lock, or the directory cannot be written.
     """
     try:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = append_regular(path / LOCK)
     except OSError as error:
-        raise UsageError(f"cannot write in directory {path}: {error.strerror}") from error
-    try:
+        raise UsageError(f"cannot write {path / LOCK}: {error.strerror}") from error
+    with lock:
+        descriptor = lock.fileno()
         if flock(descriptor, BUSY_SECONDS, 0.05) is False and not _lock_of_a_lost_node(descriptor, path):
             raise UsageError(refusal or f"{path} is being trained by another process: stop that one first")
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def flock(descriptor: int, seconds: float, pause: float) -> bool | None:

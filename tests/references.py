@@ -55,14 +55,14 @@ def generalized_advantages(unroll, lambda_):
     return advantages
 
 
-def vtrace(log_rhos, unroll, value, clip_rho, clip_c, lambda_=1.0):
+def vtrace(log_rhos, unroll, value, clip_rho, clip_c):
     """Espeholt et al. 2018, equation 1 and section 4.2: the sum with its products, not the recursion."""
     ratios, value = np.exp(log_rhos.astype(float)), value.astype(float)
     vs, advantages = value.copy(), np.zeros(unroll.reward.shape)
     for t, b in np.argwhere(unroll.valid):
         steps = steps_of_episode(unroll.continues[:, b], t)
         for k in steps:
-            trace = np.prod([float(unroll.discount[i, b]) * lambda_ * min(clip_c, ratios[i, b]) for i in range(t, k)])
+            trace = np.prod([float(unroll.discount[i, b]) * min(clip_c, ratios[i, b]) for i in range(t, k)])
             rho = min(clip_rho, ratios[k, b])
             error = unroll.reward[k, b] + unroll.discount[k, b] * value[k + 1, b] - value[k, b]
             vs[t, b] += trace * rho * error

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cluster.topology import Seat
 from ddrl import cli
 from ddrl.commands import plan
 from ddrl.envs import make_environment as make
@@ -112,6 +113,13 @@ def test_the_table(capsys):
     assert "6 ranks on 2 nodes with 2 cores and 0 GPUs" in "\n".join(lines)
     assert lines[-1].startswith("warning: node") and "workers share 1 core" in lines[-1]
     assert max(map(len, lines)) <= 110
+
+
+def test_workers_that_take_turns_on_this_machine_are_told_once(capsys, monkeypatch):
+    monkeypatch.setattr(plan, "this_machine", lambda: Machine(2, 64 * 10**9))
+    monkeypatch.setattr(plan, "this_seat", lambda environ: Seat("here", (0, 1)))
+    answer = planned(capsys, "--workers", "4", "--parameter-servers", "1")
+    assert answer["warnings"] == ["4 workers share 2 cores: expect them to take turns"]
 
 
 @pytest.mark.parametrize(

@@ -574,6 +574,14 @@ def test_a_run_whose_name_begins_with_a_dash_is_asked_to_save(here):
     assert (here / "-run" / "slurm-jobs.tsv").exists() and "invalid option" not in done.stderr
 
 
+def test_a_job_follows_no_link_to_note_itself(here):
+    (here / "run").mkdir()
+    (here / "outside").write_text("mine\n")
+    (here / "run" / "slurm-jobs.tsv").symlink_to(here / "outside")
+    done = in_job(here, f'{FAKES}note_job "$HOME/run"; echo noted')
+    assert done.stdout == "noted\n" and (here / "outside").read_text() == "mine\n", done.stderr
+
+
 def test_a_task_that_is_warned_before_it_begins_goes_back(here):
     done = in_job(here, f"{FAKES}kill -USR1 $$; task env sleep 20")
     assert done.stdout == "scontrol requeue 1\n" and done.returncode == 143, done.stderr

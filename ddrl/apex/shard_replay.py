@@ -54,8 +54,8 @@ class ShardReplay:
         inserted: transitions inserted so far.
         sampled: transitions drawn so far, repetitions included.
         updated: priorities set so far.
-        evicted: transitions evicted so far, those removed by key included.
-        ignored: priorities and removals that came for transitions which were gone, or never there.
+        evicted: transitions evicted so far.
+        ignored: priorities that came for transitions which were gone, or never there.
         refused: segments with bad values, or with steps that were here before.
 
     Raises:
@@ -180,12 +180,6 @@ class ShardReplay:
         items, live = self._find(keys)
         self.updated += len(items)
         self._weigh(items, priorities[live])
-
-    def remove(self, keys: np.ndarray) -> int:
-        """Evicts transitions by their keys <int64>[M]; returns how many. `ignored` counts keys that are gone."""
-        items = np.unique(self._find(np.asarray(keys, np.int64))[0])
-        self._evict(items)
-        return len(items)
 
     def trim(self) -> int:
         """Evicts what is above the soft capacity, for which the learner asks now and then; returns how many."""

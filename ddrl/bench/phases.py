@@ -157,14 +157,16 @@ def _layout(network: Any, parameters: Any) -> Work:
 def _targets(
     config: TrainConfig, network: Any, parameters: Any, random: np.random.Generator, shape: tuple[int, ...], dtype: Any
 ) -> Work:
-    """The computation of the targets of AHEAD transitions at once, as in training."""
-    from ddrl.builders.replay import AHEAD, target_function
+    """The computation of the targets of as many transitions at once as in training."""
+    from ddrl.builders.replay import batches_ahead, period_steps, target_function
 
-    function = target_function(config, network, (shape, dtype), AHEAD)
+    updates = period_steps(config) // config.replay_data.steps_per_update
+    size = config.batch_size * batches_ahead(config, updates)
+    function = target_function(config, network, (shape, dtype), size)
     assert function is not None  # has_targets
-    column = np.ones(AHEAD, np.float32)
+    column = np.ones(size, np.float32)
     unused = dict.fromkeys(Replayed._fields)
-    drawn = {"reward": column, "discount": column, "next_observation": _images(random, (AHEAD, *shape), dtype)}
+    drawn = {"reward": column, "discount": column, "next_observation": _images(random, (size, *shape), dtype)}
     batch = Replayed(**unused | drawn)
     return lambda: len(function(parameters, batch))
 

@@ -85,7 +85,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
         warnings += _doubts(config, environment) if source == HERE else []
         needs = needs_of(config, environment)
-    warnings += warnings_of(seats, assignments)
+    warnings += warnings_of(seats, assignments, crowds=source != HERE)  # `_doubts` has that of this machine
     content = as_json(config, needs, source, seats, assignments, warnings)
     if nodes.json:
         write_json_output(nodes.json, content)
@@ -229,8 +229,13 @@ def _name(rank: Assignment) -> str:
     return f"{role} {rank.index}" + (", chief" if rank.is_chief and rank.role == "worker" else "")
 
 
-def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> list[str]:
-    """Warnings of a placement that works but wastes something: at most one of each kind for each node."""
+def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment], crowds: bool) -> list[str]:
+    """Warnings of a placement that works but wastes something: at most one of each kind for each node.
+
+    Args:
+        seats, assignments: one for each rank.
+        crowds: warn of more workers than cores, too.
+    """
     warnings = []
     for host in dict.fromkeys(seat.host for seat in seats):
         ranks = [rank for rank in assignments if rank.host == host]
@@ -238,7 +243,7 @@ def warnings_of(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> lis
         cores = {core for seat in seats if seat.host == host for core in seat.cores}
         shared = {gpu for seat in seats if seat.host == host and not seat.own_gpus for gpu in seat.gpus}
         used = Counter(rank.gpu for rank in ranks if rank.gpu in shared)
-        if cores and workers > len(cores):
+        if crowds and cores and workers > len(cores):
             shared_cores = counted(len(cores), "core")
             warnings.append(f"{host}: {workers} workers share {shared_cores}; expect them to take turns")
         if max(used.values(), default=0) > 1:

@@ -19,12 +19,13 @@ from ddrl.docstrings import paragraphs
 from ddrl.errors import UsageError
 from ddrl.help_page import Entry, Section, page
 from ddrl.init_from import source_of
+from ddrl.options import warn
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
 from ddrl.studies.points import Point
-from ddrl.studies.settings import StudySettings, check_environments, check_heard, from_json, to_json
+from ddrl.studies.settings import StudySettings, check_environments, check_heard, from_json, to_json, unread_by_all
 from ddrl.terminal import printable
 
 if typing.TYPE_CHECKING:
@@ -184,6 +185,8 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
         check_environments(point.config for point in points)
     if not (actions.list or actions.dry_run):
         plans.check_names(plan)  # before its directory is made and held
+    for vain in unread_by_all(settings, [point.config for point in points]):
+        warn(f"warning: {vain}")
     return plan
 
 

@@ -180,7 +180,7 @@ def _run(
                 restarts.note(again)
                 display.update(follower.read())  # here, as the next records say that the ranks have begun
                 clear(path)
-                if supervisor.phase == EVALUATING:  # the last checkpoint is written
+                if supervisor.phase == EVALUATING and again.saved:
                     program = [*program, "--evaluates-only"]
                 # Without a checkpoint, too: the event `resumed` then takes back what the dead start has recorded.
                 argv = [*program, "--resume", "--spent", repr(again.spent_seconds)]

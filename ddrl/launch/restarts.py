@@ -19,10 +19,12 @@ class Restart(NamedTuple):
     Attributes:
         text: why, and from where.
         spent_seconds: see `JobContext`.
+        saved: whether the newest checkpoint is the last one that the dead start wanted to save.
     """
 
     text: str
     spent_seconds: float
+    saved: bool
 
 
 class Restarts:
@@ -48,7 +50,8 @@ class Restarts:
         if not lost or self._config.exchange.on_server_loss == "stop":
             return None
         newest = self._version()
-        trained = max((line.get("update", 0) for line in read_metrics(self._path)), default=0)
+        records = read_metrics(self._path)
+        trained = max((line.get("update", 0) for line in records), default=0)
         self._in_vain = 1 if newest != self._newest else self._in_vain + 1
         self._newest = newest
         if newest is None and trained:
@@ -61,7 +64,8 @@ class Restarts:
         text = (
             f"{lost}: the run starts again from {where} (restart {self._in_vain} of {limit} without a new checkpoint)"
         )
-        return Restart(text, self._spent_seconds())
+        told = [line["name"] for line in records if line.get("name") in ("resumed", "checkpoint", "checkpoint_failed")]
+        return Restart(text, self._spent_seconds(), told[-1:] != ["checkpoint_failed"])
 
     def note(self, restart: Restart) -> None:
         """Writes the event `restarted`; no rank may be alive."""

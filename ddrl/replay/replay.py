@@ -98,32 +98,27 @@ class Replay:
         row = sum(dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for shape, dtype in layout)
         return slots * row + SumTree.bytes_for(slots)
 
-    def add(self, unroll: Unroll, priorities: np.ndarray | None = None, left_out: np.ndarray | None = None) -> None:
+    def add(self, unroll: Unroll, left_out: np.ndarray | None = None) -> None:
         """Takes T steps of all simulators, which continue those of the last call; the oldest make room.
 
-        Where the first observation is not what the last unroll ended with, the simulators were reset in between: the
-        episodes under way count as truncated there.
+        Their priority is the largest that any transition has had, 1 at first. Where the first observation is not what
+        the last unroll ended with, the simulators were reset in between: the episodes under way count as truncated
+        there.
 
         Args:
             unroll: [T, B]; copied.
-            priorities: <float32>[T, B], at least 0; None: the largest that any transition has had, 1 at first.
             left_out: <bool>[T, B] steps that are never drawn (`ddrl.replay.finite`); None: none.
 
         Raises:
             ValueError: shapes or types are not those of this replay.
-            UsageError: a stack of frames that cannot be rebuilt, or a priority that is negative, infinite or not a
-                number; nothing was stored.
+            UsageError: a stack of frames that cannot be rebuilt; nothing was stored.
         """
         steps, simulators = unroll.reward.shape
-        if priorities is not None:
-            priorities = checked_priorities(priorities, (steps, simulators))
         if left_out is not None:
             self._history.cut(left_out[0])
         completed = self._history.append(unroll)
-        if priorities is not None:
-            self._largest = max(self._largest, float(priorities.max()))
         weights = np.zeros((completed, simulators))
-        drawn = self._weight(np.full((steps, simulators), self._largest) if priorities is None else priorities)
+        drawn = self._weight(np.full((steps, simulators), self._largest))
         counted = unroll.valid > 0 if left_out is None else (unroll.valid > 0) & ~left_out
         weights[completed - steps :] = np.where(counted, drawn, 0.0)
         self._admit(np.concatenate([self._waiting, weights]))

@@ -22,7 +22,7 @@ from typing import Any
 from ddrl import sealed
 from ddrl.checks import is_finite
 from ddrl.errors import UsageError
-from ddrl.files import append_regular, read_regular
+from ddrl.files import append_regular, cut_half_line, read_regular
 from ddrl.rundir import METRICS, JsonLines
 
 ONLINE_EPISODES = 100
@@ -108,7 +108,7 @@ class MetricsWriter:
         self._path, self._tell = Path(run_dir) / METRICS, tell
         try:
             self._file = append_regular(self._path)
-            _cut_half_line(self._path)
+            cut_half_line(self._path)
         except OSError as error:
             raise cannot_write(self._path.parent, error) from error
 
@@ -338,9 +338,3 @@ def scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
         elif isinstance(value, Mapping):
             found |= scalars(value, f"{prefix}/{name}")
     return found
-
-
-def _cut_half_line(path: Path) -> None:
-    data = read_regular(path)
-    if data and not data.endswith(b"\n"):
-        os.truncate(path, data.rfind(b"\n") + 1)

@@ -92,7 +92,8 @@ class Progress:
         if not self._panel:
             if now - self._said >= PLAIN_SECONDS:
                 self._said = now
-                self._print(plain_line(self.state) if self.state.train else self.state.waiting)
+                before = f"{duration(self.state.phase_seconds(now))} {self.state.phase} ..."
+                self._print(plain_line(self.state) if self.state.train else before)
         elif news or self._console.size != self._size or now - self._drawn >= PANEL_SECONDS:
             self._drawn = now
             self._clear_if_resized()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ddrl.files import append_regular
+
 HASHES = "parameter_hashes.txt"
 
 
@@ -18,13 +20,13 @@ class ParameterHashes:
     """
 
     def __init__(self, run_dir: Path):
-        self._file = (run_dir / HASHES).open("a", buffering=1)
+        self._file = append_regular(run_dir / HASHES)
         self._last = -1
 
     def add(self, version: int, parameters: np.ndarray) -> None:
         """Appends the hash of a version's parameters <float32>[N], unless this version came last, too."""
         if version != self._last:
-            self._file.write(f"{version} {parameter_hash(parameters)}\n")
+            self._file.write(f"{version} {parameter_hash(parameters)}\n".encode())
             self._last = version
 
 

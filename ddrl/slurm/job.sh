@@ -185,6 +185,7 @@ note_job() {
   local jobs=$1/slurm-jobs.tsv output
   ! grep -qs "^$THIS_JOB"$'\t' "$jobs" || return 0
   output=$(scontrol show job "$THIS_JOB" | sed -n 's/^ *StdOut=//p' | head -n 1) || true
+  [[ ! -L $jobs ]] || return 0 # in the directory of somebody else, it may lead to any file of this user
   mkdir -p "$1" 2>/dev/null && printf '%s\t%s\n' "$THIS_JOB" "$output" 2>/dev/null >>"$jobs" || true
 }
 

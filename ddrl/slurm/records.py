@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddrl.errors import UsageError
-from ddrl.files import read_regular
+from ddrl.files import append_regular, read_regular
 
 JOBS = "slurm-jobs.tsv"
 _TASK = "%a"
@@ -55,11 +55,11 @@ def note(directory: Path, record: JobRecord) -> None:
     """
     try:
         if record not in noted(directory):  # the job itself may have begun, and written it
-            with (directory / JOBS).open("a") as file:
-                file.write(f"{record.job}\t{record.output}\n")
+            with append_regular(directory / JOBS) as file:
+                file.write(f"{record.job}\t{record.output}\n".encode())
     except OSError as error:
         raise UsageError(
-            f"job {record.job} was submitted, but cannot be recorded in {directory}: {error.strerror}"
+            f"job {record.job} was submitted, but cannot be recorded in {directory / JOBS}: {error.strerror}"
         ) from error
 
 

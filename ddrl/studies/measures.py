@@ -187,6 +187,12 @@ def given_seconds(run: Outcome) -> float:
     return max((float(record["wall_seconds"]) for record in timed), default=0.0)
 
 
+def trained_seconds(run: Outcome) -> float:
+    """Seconds of wall time that a run trained, by its records: `given_seconds` without its final evaluation."""
+    timed = [*while_training(run.records), *evaluations(run)]  # evaluations have the time of their parameters
+    return max((float(record.get("wall_seconds", 0.0)) for record in timed), default=0.0)
+
+
 def warm_up(run: Outcome, seconds: float = WARM_UP_SECONDS) -> float:
     """Seconds at the start of a run that rates leave out: `seconds`, but at most a third of the run."""
     return min(seconds, given_seconds(run) / 3)
@@ -320,14 +326,15 @@ def final(score: str) -> Callable[[Group], Interval | None]:
 def times_to(runs: Sequence[Outcome], score: str, target: float, minutes: float = 0.0) -> TimeToScore:
     """When one or more repeats of a point reached a score.
 
-    The limit of those that did not reach it is `minutes`, or the time of the shortest of them if that is clearly less.
+    The limit of those that did not reach it is `minutes`, or the time that the shortest of them trained if that is
+    clearly less.
 
     Args:
         score: ONLINE or EVALUATION.
         minutes: time that each run was given (0: a number of agent steps ended the runs).
     """
     reached = [reached_after(run, score, target) for run in runs]
-    missed = [given_seconds(run) for run, seconds in zip(runs, reached) if seconds is None]
-    shortest = min(missed, default=max(map(given_seconds, runs)))
+    missed = [trained_seconds(run) for run, seconds in zip(runs, reached) if seconds is None]
+    shortest = min(missed, default=max(map(trained_seconds, runs)))
     limit = 60.0 * minutes if minutes and shortest >= WHOLE_BUDGET * 60.0 * minutes else shortest
     return TimeToScore(tuple(seconds for seconds in reached if seconds is not None), len(missed), limit)

@@ -20,7 +20,7 @@ from ddrl.studies.points import Group, Point
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.tables import Columns
 from ddrl.types import Machine
-from ddrl.unread import reader
+from ddrl.unread import reader, unread
 
 Settings = TypeVar("Settings", bound="StudySettings")
 LONGEST_EVALUATION_MINUTES = 60.0
@@ -313,9 +313,7 @@ def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine
     Raises:
         UsageError: there is such an option.
     """
-    words = shlex.split(settings.train_options) if isinstance(settings, TrainingSettings) else []
-    names = {word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    unheard = {name.removeprefix("no_") for name in names}
+    unheard = _given(settings)
     for config in configs:
         if not unheard:
             return
@@ -327,6 +325,24 @@ def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine
     if unheard:
         option = checks.flag(min(unheard))
         raise UsageError(f"--train-options {option}: the study sets {option} itself, in every run; leave it out")
+
+
+def unread_by_all(settings: StudySettings, configs: Iterable[TrainConfig]) -> list[str]:
+    """A line for each option in --train-options that no point reads.
+
+    Args:
+        configs: settings of all points.
+    """
+    given = _given(settings)
+    lines = [unread(config, given) for config in configs] if given else []
+    return [line for line in lines[0] if all(line in others for others in lines)] if lines else []
+
+
+def _given(settings: StudySettings) -> set[str]:
+    """Names in snake case of the options in --train-options."""
+    words = shlex.split(settings.train_options) if isinstance(settings, TrainingSettings) else []
+    names = {word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    return {name.removeprefix("no_") for name in names}
 
 
 def refuse_equal(configs: Iterable[TrainConfig]) -> None:

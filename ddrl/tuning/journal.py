@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddrl.errors import UsageError, read_as
+from ddrl.files import cut_half_line
 from ddrl.run_lock import flock
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import Dimension
@@ -140,6 +141,7 @@ def _journal_lock(plan: Plan) -> Any:
                 if not taken.enter_context(locked(plan, WRITING, wait=True)):
                     super().acquire()
                     taken.callback(super().release)
+                cut_half_line(plan.directory / JOURNAL)  # Optuna would append to it, and then read neither
                 self.held = taken.pop_all()
             return True
 

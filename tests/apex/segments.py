@@ -6,6 +6,7 @@ import numpy as np
 
 from ddrl.apex.segment import Segment, SegmentFormat
 from ddrl.apex.segment_builder import SegmentBuilder
+from ddrl.apex.shard_replay import ShardReplay
 from ddrl.types import Continuous, Discrete
 from tests.replay.simulators import Simulators
 
@@ -64,6 +65,18 @@ class Player:
         self.unroll = unroll._replace(value=random.standard_normal((steps + 1, shape[1])).astype(np.float32))
         self.action_value = random.standard_normal(shape).astype(np.float32)
         return self.builder.add(self.unroll, self.action_value)
+
+
+def rest_of(builder: SegmentBuilder) -> list[Segment]:
+    """Segments of the remaining steps whose n next ones are there, too few for a message."""
+    return builder._cut(builder._ready()) if builder._ready() > builder._next else []
+
+
+def remove(shard: ShardReplay, keys: np.ndarray) -> int:
+    """Evicts these transitions, in whatever order they came; returns how many there were."""
+    items = np.unique(shard._find(keys)[0])
+    shard._evict(items)
+    return len(items)
 
 
 def transitions(format: SegmentFormat, segment: Segment):

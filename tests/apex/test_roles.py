@@ -21,7 +21,7 @@ from ddrl.job.role import RoleLost, Topic
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import Continuous
 from tests.apex.apex_world import FORMAT, World
-from tests.apex.segments import FEATURES, IMAGES, noise
+from tests.apex.segments import FEATURES, IMAGES, noise, remove
 
 SEEDS = range(2)
 LONG_SECONDS = actor_module.LONG_SECONDS  # a life after which a failure of an actor's child does not count
@@ -176,7 +176,7 @@ def test_a_lost_shard_is_left_out_and_the_learner_waits_for_the_fill(tmp_path, s
     assert before > 0
     for role in world.actors:  # nobody acts: the other shard has what it has
         role.child.exit_status, role._pause = -9, np.inf
-    world.roles[second].replay.remove(world.roles[second].replay._keys[20:])
+    remove(world.roles[second].replay, world.roles[second].replay._keys[20:])
     world.kill(first)
     world.steps(1_500)
     assert world.sampler.paused and world.sampler.size < 70

@@ -9,7 +9,7 @@ import pytest
 
 from ddrl.apex.segment_builder import SegmentBuilder
 from ddrl.types import Unroll
-from tests.apex.segments import FEATURES, IMAGES, Player, noise, transitions
+from tests.apex.segments import FEATURES, IMAGES, Player, noise, rest_of, transitions
 from tests.replay.simulators import SlowReplay
 
 GOES_ON = (1, 0, 0, 0, 0)
@@ -41,11 +41,6 @@ class Slow:
                 later = self.largest[b][t + (ends[0] + 1 if ends else n)]
                 target = float(transition[2]) + float(transition[3]) * later
                 yield transition, abs(target - self.taken[b][t])
-
-
-def rest_of(builder):
-    """Segments of all steps that are left and have their n next ones: they are too few for whole segments."""
-    return builder._cut(builder._ready()) if builder._ready() > builder._next else []
 
 
 def assert_same(format, segments, slow):

@@ -9,6 +9,7 @@ import pytest
 from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.bench import phases, roofline
+from ddrl.builders import replay
 from ddrl.config import EnvironmentConfig, NetworkConfig, OptimizerConfig, SamplingConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.graph import Graph
@@ -61,6 +62,21 @@ def test_weights_are_laid_out_each_time(monkeypatch):
     monkeypatch.setattr(Graph, "__call__", lambda graph, *tensors: calls.append(1) or call(graph, *tensors))
     layout = phases._layout(network, as_device_vector(network.initial_parameters(0)))
     assert [layout() for _ in range(5)] == [1] * 5 and len(calls) == 5, "none of them is kept"
+
+
+@pytest.mark.parametrize("algorithm, at_once", [("rainbow", 32), ("dqn", 512)])
+def test_as_many_targets_are_computed_at_once_as_in_training(monkeypatch, algorithm, at_once):
+    """Rainbow draws its next minibatch with the priorities of the one before; DQN learns from a whole period."""
+    asked = []
+
+    def target_function(config, network, observations, chunk):
+        asked.append(chunk)
+        return lambda parameters, batch: batch.next_observation
+
+    monkeypatch.setattr(replay, "target_function", target_function)
+    config = preset("default", None, Machine(2, 16 * 10**9), algorithm)
+    targets = phases._targets(config, None, None, np.random.default_rng(0), (3,), np.dtype(np.uint8))
+    assert (targets(), asked) == (at_once, [at_once])
 
 
 def test_batches_of_a_configuration():

@@ -81,13 +81,16 @@ def finish(behaviour: str, run_dir: Path) -> None:
         "fails": {"status": "failed", "message": "server 0 died"},
         "lost": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
         "late": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
+        "unsaved": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
     }
-    if behaviour in ("lost", "late") and "--spent" in sys.argv:  # they were started again
+    if behaviour in ("lost", "late", "unsaved") and "--spent" in sys.argv:  # they were started again
         behaviour = "normal"
-    if behaviour == "late":
+    if behaviour in ("late", "unsaved"):
         from ddrl.reporting.metrics import MetricsWriter
 
-        MetricsWriter(run_dir).event("phase", "the final evaluation", 5.0, phase=EVALUATING)
+        writer = MetricsWriter(run_dir)
+        writer.event("checkpoint" if behaviour == "late" else "checkpoint_failed", "of update 7", 5.0)
+        writer.event("phase", "the final evaluation", 5.0, phase=EVALUATING)
     if behaviour == "crash":
         reason = "the reason of the crash"
         print(reason, file=sys.stderr, flush=True)

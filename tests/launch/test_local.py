@@ -334,8 +334,9 @@ def test_a_run_that_starts_again_from_its_beginning_takes_back_what_the_dead_sta
     assert (path / "resumed").exists()
 
 
-@pytest.mark.parametrize(("behaviour", "alone"), [("lost", False), ("late", True)])
+@pytest.mark.parametrize(("behaviour", "alone"), [("lost", False), ("late", True), ("unsaved", False)])
 def test_a_death_in_the_final_evaluation_leaves_only_that_to_be_made(tmp_path, monkeypatch, behaviour, alone):
+    """But training too if the last checkpoint could not be saved: the one before it may be that of an earlier end."""
     monkeypatch.setattr(launch, "finish", lambda *arguments: None)
     path, exchange = tmp_path / "run", ExchangeConfig(workers=1, parameter_servers=0)
     config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)), exchange=exchange)

@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "vtrace-has-no-c-clip",
         "ddrl/ops/vtrace.py",
-        "lambda_ * tf.minimum(ratios, clip_c)",
-        "lambda_ * ratios",
+        "tf.minimum(ratios, clip_c)",
+        "ratios",
         ("tests/ops/test_vtrace.py::test_equals_the_written_out_sum",),
         "Traces grow without a bound.",
     ),

@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         "replay-new-transitions-have-priority-1",
         "ddrl/replay/replay.py",
-        "np.full((steps, simulators), self._largest) if",
-        "np.ones((steps, simulators)) if",
+        "np.full((steps, simulators), self._largest)",
+        "np.ones((steps, simulators))",
         ("tests/replay/test_priorities.py::test_new_transitions_get_the_largest_priority_so_far",),
         "New transitions wait long until they are drawn first.",
     ),

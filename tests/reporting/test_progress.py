@@ -141,6 +141,17 @@ def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
     ]
 
 
+def test_without_terminal_a_long_start_is_announced_once():
+    console, file = recorded(terminal=False)
+    clock = Clock()
+    with Progress(TrainConfig(algorithm=BA3CConfig()), console, clock) as progress:
+        for _ in range(2):
+            clock.now += 10.5
+            progress.tick()
+    first, *others = text_of(file).splitlines()
+    assert first.startswith("starting 4 processes;") and others == ["0:10 starting ...", "0:21 starting ..."]
+
+
 def test_an_error_ends_the_panel_and_goes_on_up():
     console, _ = recorded()
     with pytest.raises(KeyboardInterrupt), Progress(TrainConfig(algorithm=BA3CConfig()), console, Clock()):

@@ -21,8 +21,9 @@ def filled(exponent=0.0):
     """A replay of 30 steps of all simulators, whose priorities differ."""
     replay, out = make_replay(exponent), rollout(30)
     make_actor(SIZE).fill(out, lambda: snapshot(3))
-    priorities = np.random.default_rng(5).random(out.reward.shape).astype(np.float32)
-    replay.add(out, priorities)
+    replay.add(out)
+    keys = np.flatnonzero(replay._tree.weights)  # a key is that of a place until places are used again
+    replay.set_priorities(keys, np.random.default_rng(5).random(len(keys)).astype(np.float32))
     return replay
 
 

@@ -264,6 +264,17 @@ def test_an_option_that_a_study_sets_itself_is_refused(tmp_path, monkeypatch, st
         command.main(words)
 
 
+@pytest.mark.parametrize(("study", "times"), [("scaling", 1), ("hts", 0)])
+def test_an_option_that_no_point_reads_is_told_of_once(tmp_path, monkeypatch, capsys, study, times):
+    """In hts, A2C reads it, and PPO does not."""
+    monkeypatch.setattr(command, "this_machine", lambda: support.MACHINE)
+    words = [study, "--list", "--dir", str(tmp_path / "study"), "--train-options=--rmsprop-decay 0.5"]
+    assert command.main(words) == 0
+    only = "only --optimizer rmsprop or rmsprop-centered reads it"
+    line = f"ddrl: warning: --rmsprop-decay 0.5 does nothing in this run: {only}\n"
+    assert capsys.readouterr().err.count(line) == times
+
+
 @pytest.mark.parametrize(
     ("options", "minutes", "seconds"), [("", 10.0, 5.0), ("", 1.0, 1.0), ("--log-every-seconds 0.2", 1.0, 0.2)]
 )

@@ -18,8 +18,9 @@ from ddrl.studies.measures import (
     rate_per_second,
     required_time,
     steps_to,
+    times_to,
 )
-from ddrl.studies.statistics import Interval, bootstrap, bootstrap_ratio
+from ddrl.studies.statistics import Interval, TimeToScore, bootstrap, bootstrap_ratio
 from tests.studies import support
 
 
@@ -133,6 +134,16 @@ def test_the_rate_is_that_of_training_without_the_final_evaluation():
     lines = [train(5 * i, 500 * i) | {"update": i} for i in range(1, 13)]
     lines += [train(60 + 5 * i, 6_000) | {"update": 12} for i in range(1, 5)]
     assert rate_per_second(lines, AGENT_STEPS, 10.0) == pytest.approx(100.0)
+
+
+def test_the_limit_of_a_run_that_missed_a_score_is_the_time_that_it_trained():
+    """20 s of its 80 s were the final evaluation, whose parameters are those after 60 s."""
+    lines = [train(5 * i, 500 * i) | {"update": i} for i in range(1, 13)]
+    lines += [train(60 + 5 * i, 6_000) | {"update": 12} for i in range(1, 5)]
+    run = support.outcome({}, [*lines, *evaluations([1.0])])
+    assert given_seconds(run) == 80.0
+    assert times_to([run], EVALUATION, 2.0) == TimeToScore((), 1, 60.0)
+    assert times_to([run], EVALUATION, 1.0) == TimeToScore((60.0,), 0, 60.0)
 
 
 def test_each_start_of_a_run_has_a_warm_up_that_the_rate_leaves_out():

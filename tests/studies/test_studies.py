@@ -251,6 +251,24 @@ def test_scores_are_those_of_ten_games_for_each_policy():
     assert all(p.config.environment.step_time_mean_ms == 0.0 for p in points)
 
 
+@pytest.mark.parametrize(
+    "part, changes, only",
+    [
+        ("scores", {"simulators": 32}, "--simulators 32: only --parts speed-up alpha predictors reads it"),
+        ("scores", {"least_alpha": 60}, "--least-alpha 60: only --parts speed-up predictors reads it"),
+        ("predictors", {"alphas": (8, 32, 64)}, "--alphas 8 32 64: only --parts alpha reads it"),
+        ("speed-up", {"impala": True}, "--impala True: only --parts scores reads it"),
+        ("alpha", {"games": ("pong", "breakout")}, "--games pong breakout: only --parts scores plays more than"),
+    ],
+)
+def test_an_option_of_another_part_is_refused(part, changes, only):
+    with pytest.raises(UsageError, match=only):
+        hts.HTS.points(settings(hts.HTS, parts=(part,), **changes), FOUR)
+    assert hts.HTS.points(settings(hts.HTS, **changes), FOUR), "with all parts, one reads it"
+    quick = dataclasses.replace(hts.HTS.quick, parts=(part,))
+    assert hts.HTS.points(quick, FOUR), "what --quick changes was not given"
+
+
 def test_the_speed_up_is_the_ratio_at_each_variance():
     chosen = settings(hts.HTS, parts=("speed-up",), algorithms=("a2c",), variations=(0.0, 2.0))
     outcomes = finished(

@@ -225,6 +225,14 @@ def test_the_journal_is_written_where_the_file_system_has_no_locks(fake, tmp_pat
     assert not (tmp_path / "claims" / "journal.lock").exists(), "it was released"
 
 
+def test_half_a_line_at_the_end_of_the_journal_is_cut_off(fake, tmp_path):
+    """As a full disk leaves it: what is appended to it could not be read."""
+    assert begin(tmp_path, "--trials", "1") == 0
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"op_code":')
+    assert tune(tmp_path, "--trials", "3") == 0 and states(tmp_path) == ["COMPLETE"] * 3
+
+
 def test_a_trial_whose_process_ended_while_it_was_drawn_is_gone_on_with(fake, tmp_path):
     assert begin(tmp_path, "--trials", "1") == 0
     open_study(plans.load(tmp_path)).ask()  # it has no settings yet

@@ -50,6 +50,16 @@ NOTES = {
     "scores": "Liu et al. 2020, tables 1 and 2, intervals over seeds as there; '-': some seed never reached it",
 }
 PARTS = tuple(NOTES)
+SPEED, SCORES = PARTS[:3], PARTS[3:]
+READ_BY: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("simulators", "groups", "predictors", "predict_batch", "step_time_ms", "variations"): SPEED,
+    ("seconds", "warm_up_seconds"): SPEED,
+    ("least_alpha",): ("speed-up", "predictors"),
+    ("alphas",): ("alpha",),
+    ("predictor_counts",): ("predictors",),
+    ("minutes", "agent_steps", "impala", "eval_every_updates", "time_limit_minutes", "required_scores"): SCORES,
+}
+"""Options, and the parts that alone read them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +67,9 @@ class HtsSettings(BudgetSettings):
     """HTS-A2C and HTS-PPO beside synchronous A2C and PPO (Liu et al. 2020). speed-up: ratio of agent steps/s over the
     variance of step times (figure 4); alpha: agent steps/s over the steps between two synchronizations (table 5);
     predictors: agent steps/s and equal parameters for any number of predictor threads (table 4); scores: evaluation
-    scores at the end, at a time limit, and the time to reach a score (tables 1 and 2), with --repeats 5."""
+    scores at the end, at a time limit, and the time to reach a score (tables 1 and 2), with --repeats 5. The part
+    scores has the simulators, groups, predictors, and step times of the preset or of --train-options; the other parts
+    play the first game alone."""
 
     parts: tuple[str, ...] = PARTS
     """speed-up, alpha, predictors, scores."""
@@ -82,7 +94,8 @@ class HtsSettings(BudgetSettings):
     """Standard deviations of the step time over its mean, for the part speed-up; the other parts use the one nearest to
     1."""
     least_alpha: int = 20
-    """Fewest steps between two synchronizations of HTS-RL, rounded up to whole unrolls (not in the part alpha)."""
+    """Fewest steps between two synchronizations of HTS-RL, rounded up to whole unrolls (not in the parts alpha and
+    scores)."""
     alphas: tuple[int, ...] = (4, 16, 64, 128, 256, 512)
     """Steps between two synchronizations, for the part alpha."""
     predictor_counts: tuple[int, ...] = (1, 4, 8, 16)
@@ -127,7 +140,12 @@ class HtsSettings(BudgetSettings):
         return rate(warm_up_seconds=self.warm_up_seconds)
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
-        """Yields the points part by part. The parts about speed play only the first game."""
+        """Yields the points part by part. The parts about speed play only the first game.
+
+        Raises:
+            UsageError: an option is given that none of the parts reads.
+        """
+        self._check_read()
         varied: dict[str, dict[str, Sequence[Any]]] = {
             "speed-up": {"variation": self.variations, "method": ("synchronous", "hts")},
             "alpha": {"alpha": self.alphas},
@@ -139,6 +157,17 @@ class HtsSettings(BudgetSettings):
                 continue
             game = self.games[:1]
             yield from product(part=[part], algorithm=self.algorithms, game=game, seed=self.seeds, **varied[part])
+
+    def _check_read(self) -> None:
+        """Raises UsageError for an option that none of the parts reads, unless it is as it is by default."""
+        usual = (HTS.defaults, HTS.quick)
+        for names, parts in READ_BY.items():
+            for name in names:
+                given = all(getattr(self, name) != getattr(settings, name) for settings in usual)
+                if given and not set(parts) & set(self.parts):
+                    checks.refuse(self, name, f"only --parts {' '.join(parts)} reads it; leave it out")
+        if len(self.games) > 1 and "scores" not in self.parts:
+            checks.refuse(self, "games", "only --parts scores plays more than the first; give one")
 
     def point_name(self, labels: Labels) -> str:
         if labels["part"] == "scores":
