@@ -13,6 +13,7 @@ from typing import Any
 from ddrl.checks import flag
 from ddrl.command_line import shown
 from ddrl.config import FromDataPoints, TrainConfig
+from ddrl.networks import is_own
 from ddrl.types import ActionSpace, Continuous
 
 
@@ -55,6 +56,7 @@ def _linear(config: TrainConfig) -> bool:
 READ_BY: tuple[tuple[str, str, Callable[[TrainConfig], Any]], ...] = (
     ("protocol episode_frames", "an Atari game", _atari),
     ("simulator_processes", "--football-view map", lambda c: c.environment.football_view == "map"),
+    ("fc_neurons", "--network ba3c", lambda c: c.network.network == "ba3c" or not is_own(c.network)),
     ("compute_dtype", "a network for images", lambda c: c.network.network != "mlp"),
     ("groups", "--schedule asynchronous",
      lambda c: c.sampling.schedule != "synchronized" or not isinstance(c.algorithm.learns_from, FromDataPoints)),

@@ -187,6 +187,14 @@ def test_a_plan_warns_of_data_that_train_refuses_here(line, why, capsys, monkeyp
     assert [text for text in warnings if text.startswith(f"`ddrl train` refuses this here: {why}")], warnings
 
 
+def test_a_plan_tells_of_what_the_actions_of_the_game_make_vain(capsys):
+    line = "ppo --preset smoke --game Pendulum-v1 --eval-epsilon 0.1 --nodes 1 --json -"
+    assert plan.main(line.split(), {}) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    vain = "--eval-epsilon 0.1 does nothing in this run: only a game with discrete actions reads it"
+    assert vain in warnings
+
+
 def test_a_plan_makes_the_game_once(capsys, monkeypatch):
     made = []
     monkeypatch.setattr(plan, "make_environment", lambda *given, **more: made.append(1) or make(*given, **more))

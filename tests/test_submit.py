@@ -138,6 +138,16 @@ def test_workers_are_all_ranks_that_a_server_for_each_eight_of_them_leaves(ddrl,
     assert shlex.split(text.splitlines()[-1])[-2:] == ["--workers", str(workers)]
 
 
+@pytest.mark.parametrize("ranks, workers", [(3, 1), (4, 2)])
+def test_few_ranks_of_many_processors_have_a_number_of_workers_that_fits(ddrl, ranks, workers):
+    """For so many processors the preset has 16 workers, and therefore 2 servers."""
+    words = ("submit", "train", "ba3c", "--preset", "laptop", "--game", "ddrl/Catch-v0", "--quorum", str(workers))
+    job = ("--nodes", "1", "--ranks-per-node", str(ranks), "--cpus-per-rank", "8", "--dry-run")
+    status, out, err = ddrl(*words, *job)
+    assert status == 0, err
+    assert shlex.split(out.splitlines()[-1])[-2:] == ["--workers", str(workers)]
+
+
 def test_a_job_asks_for_the_memory_of_rollouts(ddrl):
     words = ("--game", "pong", "--unroll-length", "2048", "--batch-size", "0", "--dry-run")
     status, out, err = ddrl("submit", "train", "hts-ppo", *words)

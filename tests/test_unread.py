@@ -14,6 +14,7 @@ ROWS = [  # a run that does not read it, the option, a run that reads it
     ("ppo --preset smoke", "--protocol machado18", "ppo"),
     ("ppo --preset smoke --game football/academy_corner --football-view pixels", "--simulator-processes 2",
      "ppo --preset smoke --game football/academy_corner"),
+    ("ppo", "--fc-neurons 64", "ppo --network ba3c"),
     ("ppo --preset smoke", "--compute-dtype bfloat16", "ppo"),
     ("ba3c --schedule synchronized --batch-size 160", "--groups 4", "ba3c"),
     ("appo", "--refresh-every-steps 300", "appo --unroll-length 512"),

@@ -72,8 +72,9 @@ def group_size(config: TrainConfig) -> int:
 
 
 def inference_batch(config: TrainConfig) -> int:
-    """Observations per policy query."""
-    return config.sampling.predict_batch or group_size(config)
+    """Observations per policy query: of a group, or of all groups where predictors serve them."""
+    sampling = config.sampling
+    return sampling.predict_batch or (config.rows if sampling.predictors else group_size(config))
 
 
 def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
@@ -88,7 +89,8 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     from ddrl.learner import Policy, as_device_vector, configure_tensorflow
 
     configure_tensorflow(cores)
-    envs = make_environment(config.environment, group_size(config), batch_size=config.sampling.predict_batch, threads=1)
+    received = 0 if config.sampling.predictors else config.sampling.predict_batch  # predictors take whole groups
+    envs = make_environment(config.environment, group_size(config), batch_size=received, threads=1)
     shape, dtype, actions = envs.observation_shape, envs.observation_dtype, envs.action_space
     network = network_for(config, shape, dtype, actions)
     parameters = as_device_vector(network.initial_parameters(config.run.seed))

@@ -50,7 +50,8 @@ def config_of(options: Sequence[str]) -> TrainConfig:
     given = first.preset or first.resume or (first.config and config_files.read(first.config).text("preset"))
     preset = [] if given else ["--preset", "laptop"]
     config = parse([*preset, *options], this_machine()).config
-    return config if "--evaluator" in options else config.changed(evaluation={"evaluator": False})
+    without = {"evaluator": False, "target_score": None, "stop_at_target": True}  # a run to resume may have a target
+    return config if "--evaluator" in options else config.changed(evaluation=without)
 
 
 def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dict[str, Any]:

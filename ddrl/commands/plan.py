@@ -81,8 +81,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     job = detect_job(environ)
     if job is not None and job.rank > 0:
         return 0
-    warnings = [*arguments.notes, *unread(config, arguments.chosen), *validation.warnings(config)]
     with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
+        vain = unread(config, arguments.chosen, environment.action_space)
+        warnings = [*arguments.notes, *vain, *validation.warnings(config)]
         warnings += _doubts(config, environment) if source == HERE else []
         needs = needs_of(config, environment)
     warnings += warnings_of(seats, assignments, crowds=source != HERE)  # `_doubts` has that of this machine

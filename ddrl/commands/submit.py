@@ -215,19 +215,21 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
     if any(command_line.name_of(word) == role for word in words):
         check_ranks(config, job)
         return words, arguments
+    ranks = job.ranks
+    number = ranks or number  # too many at first, as too few may be refused: by --quorum, for instance
     for _ in range(MOST_TRIES):  # whether there is an evaluator, and how many servers, depends on the workers
-        number += 0 if job.ranks is None else job.ranks - config.ranks
+        pinned = [*words, f"--{role}", str(number)]
+        # What was chosen was known before: here the words of a file are among those that were typed.
+        arguments = dataclasses.replace(options.parse(pinned, machine), chosen=arguments.chosen)
+        config = arguments.config
+        if ranks is None or ranks == config.ranks:
+            break
+        number += ranks - config.ranks
         if number < 1:
             raise UsageError(
                 f"{_nodes(job)}, and other roles leave none of them for {role} ({sizes_of(config)}): give more ranks, "
                 "or lower the others"
             )
-        pinned = [*words, f"--{role}", str(number)]
-        # What was chosen was known before: here the words of a file are among those that were typed.
-        arguments = dataclasses.replace(options.parse(pinned, machine), chosen=arguments.chosen)
-        config = arguments.config
-        if job.ranks in (None, config.ranks):
-            break
     check_ranks(config, job)
     return pinned, arguments
 

@@ -346,24 +346,28 @@ def _given(settings: StudySettings) -> set[str]:
 
 
 def refuse_equal(configs: Iterable[TrainConfig]) -> None:
-    """Refuses a setting that differs between points of one algorithm and game though none reads it: they would be
-    compared, and are the same.
+    """Refuses points of one algorithm and game that differ only in what neither of them reads: they would be compared,
+    and are the same.
 
     Raises:
-        UsageError: there is such a setting.
+        UsageError: there are such points.
     """
     compared: dict[tuple[str, str], list[TrainConfig]] = {}
     for config in configs:
         compared.setdefault((config.title, config.environment.game), []).append(config)
     for alike in compared.values():
-        for each in differences(alike):
-            name = each.name.replace("-", "_")
-            if hasattr(alike[0].evaluation, name) or hasattr(alike[0].run, name):
-                continue  # nothing is learned from it, and studies set it themselves
-            if all(readers := [reader(config, name) for config in alike]):
-                values = " and ".join(sorted({shown(value) for value in each.values}))
-                why = f"points differ in it, and only {readers[0]} reads it; leave it out"
-                raise UsageError(f"{checks.flag(name)} {values}: {why}")
+        names = [each.name.replace("-", "_") for each in differences(alike)]
+        # Nothing is learned from settings of evaluation and run, and studies set them themselves.
+        names = [name for name in names if not (hasattr(alike[0].evaluation, name) or hasattr(alike[0].run, name))]
+        known: dict[Any, TrainConfig] = {}
+        for config in alike:
+            read = tuple((name, _value(config, name)) for name in names if not reader(config, name))
+            other = known.setdefault(read, config)
+            for name in names:
+                values = {_value(other, name), _value(config, name)}
+                if len(values) > 1:
+                    why = f"points differ in it, and only {reader(config, name)} reads it; leave it out"
+                    raise UsageError(f"{checks.flag(name)} {' and '.join(sorted(map(shown, values)))}: {why}")
 
 
 def _value(config: TrainConfig, name: str) -> Any:
@@ -393,7 +397,7 @@ def game_name(game: str) -> str:
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:
     """Raises UsageError for a game whose environment cannot be made here, for options that its network does not read,
-    and for a setting that differs between points though none of them reads it, before a study begins.
+    and for points that differ only in settings that none of them reads, before a study begins.
 
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """

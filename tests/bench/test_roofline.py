@@ -87,6 +87,13 @@ def test_batches_of_a_configuration():
     assert (roofline.group_size(in_turn), roofline.inference_batch(in_turn)) == (8, 8), "one group, whatever --groups"
 
 
+def test_predictors_query_the_policy_for_all_groups():
+    two = preset("smoke", None, Machine(2, 16 * 10**9), "hts-a2c").changed(sampling={"predictors": 1})
+    assert (roofline.group_size(two), roofline.inference_batch(two)) == (4, 8)
+    asked = two.changed(sampling={"predict_batch": 8})
+    assert roofline.measure_roofline(asked, 0.05, 1)["inference_batch"] == 8, "though no group has as many simulators"
+
+
 def test_a_short_measurement():
     result = json.loads(json.dumps(roofline.measure_roofline(CONFIG, 0.05, 1)))
     rates = [result[phase] for phase in ("env", "inference", "gradient", "update", "layout")]

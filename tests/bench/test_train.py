@@ -74,6 +74,9 @@ def test_the_preset_of_a_settings_file_is_kept(tmp_path):
 
 
 def test_a_run_to_resume_gives_the_settings(tmp_path):
-    begun, _ = rundir.create_run_dir(CONFIG.changed(run={"run_dir": str(tmp_path / "run"), "seed": 7}))
+    target = {"target_score": 30.0, "stop_at_target": False}
+    run = {"run_dir": str(tmp_path / "run"), "seed": 7}
+    begun, _ = rundir.create_run_dir(CONFIG.changed(run=run, evaluation=target))
     found = train.config_of(["--resume", str(begun)])
     assert (found.run.seed, found.optimizer) == (7, CONFIG.optimizer)
+    assert not found.evaluation.evaluator and found.evaluation.target_score is None

@@ -16,7 +16,7 @@ from ddrl.studies.papers import fast_dqn
 from ddrl.studies.papers.stooke import q_learning
 from ddrl.studies.papers.stooke.q_learning import LEARNERS, of_learner, rate_factor, with_batch
 from ddrl.studies.points import Outcome, outcome_of, state_of
-from ddrl.studies.settings import TrainingSettings, base_config
+from ddrl.studies.settings import TrainingSettings, base_config, refuse_equal
 from ddrl.types import Machine
 from tests.studies.support import outcome
 
@@ -240,6 +240,14 @@ def test_setups_are_the_papers():
     assert (slow.optimizer.optimizer, slow.optimizer.learning_rate, slow.batch_size) == ("rmsprop", 1e-4, 64)
     measured = {c.run.norms_every_updates * c.algorithm.steps_per_update for c in by_name.values()}
     assert all(9_900 <= steps <= 10_000 for steps in measured)
+
+
+def test_setups_of_rmsprop_alone_may_differ_in_an_epsilon_that_only_adam_reads():
+    """They differ in more than that; and it is the study that sets it."""
+    chosen = dataclasses.replace(q_learning.NORMS.defaults, setups=("rmsprop:64:1e-4", "rmsprop:256:1.1e-3"))
+    configs = [point.config for point in q_learning.NORMS.points(chosen, FOUR)]
+    assert len({config.optimizer.adam_epsilon for config in configs}) == 2
+    refuse_equal(configs)
 
 
 @pytest.mark.parametrize("words", ["adam", "sgd:32:1e-3", "adam:32", "adam:x:1e-3", "adam:32:2", "adam:32:0"])

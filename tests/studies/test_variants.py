@@ -46,7 +46,8 @@ def test_variants_of_a_layer_that_the_network_lacks_are_refused():
     sizes = {"variants": ("64:--fc-neurons 64", "256:--fc-neurons 256"), "games": ("ddrl/Catch-v0",)}
     for network, refused in (("ba3c", False), ("nature", True)):
         points = VARIANTS.points(settings(train_options=f"--network {network}", **sizes), MACHINE)
-        with pytest.raises(UsageError, match="only --network ba3c has this layer") if refused else nullcontext():
+        what = "--fc-neurons 256 and 64: points differ in it, and only --network ba3c reads it"
+        with pytest.raises(UsageError, match=what) if refused else nullcontext():
             check_environments(point.config for point in points)
 
 
