@@ -40,8 +40,10 @@ def _letters(name: str) -> str:
 
 
 def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
-    """Raises the UsageError for field `name` of `config`."""
+    """Raises the UsageError for field `name` of `config`. A boolean is named as it is typed: --video or --no-video."""
     value = getattr(config, name)
+    if isinstance(value, bool):
+        raise UsageError(f"{flag(name if value else f'no_{name}')}: {why}")
     shown = " ".join(map(str, value)) or "(nothing)" if isinstance(value, tuple) else str(value)
     raise UsageError(f"{flag(name)} {shown:.80}: {why}")
 

@@ -90,7 +90,7 @@ class ConfigFile:
 
     def located(self, error: UsageError, but: Collection[str]) -> UsageError:
         """The error with file and line if it refuses a setting of the file that is not in `but`; else as it is."""
-        named = re.match(r"--([a-z0-9-]+)", str(error))
+        named = re.match(r"--(?:no-)?([a-z0-9-]+)", str(error))
         if named is None or named[1] not in self.entries or named[1] in but:
             return error
         return UsageError(f"{self.path}, line {self.entries[named[1]].line}: {error}")

@@ -10,6 +10,8 @@ from ddrl import command_line, plugin_modules
 from ddrl.errors import UsageError
 
 Kind = typing.TypeVar("Kind")
+PLAIN = {"expected one argument": "it needs a value", "ignored explicit argument": "it takes no value"}
+"""Beginning of a message of argparse -> what `command_line` says of the same mistake."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,7 +21,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, add_help=False, allow_abbrev=False)
 
     def error(self, message: str) -> typing.NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help explains the options)")
+        option, _, why = message.removeprefix("argument ").partition(": ")
+        plain = next((text for begin, text in PLAIN.items() if why.startswith(begin)), "")
+        raise UsageError(f"{f'{option}: {plain}' if plain else message} ({self.prog} --help explains the options)")
 
 
 def take_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]:

@@ -71,7 +71,8 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         UsageError: a setting does not fit the checkpoint.
     """
     if bool(now.apex.actors) != bool(before.apex.actors):
-        checks.refuse(now.apex, "actors", f"the run to resume has {before.apex.actors}; its replay cannot move")
+        why = f"the run to resume has {before.apex.actors}, and its replay cannot move to other ranks"
+        checks.refuse(now.apex, "actors", f"{why}; leave the option out, or start a new run")
     for group, name in _fixed(before):
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:

@@ -69,7 +69,10 @@ def config_from_dict(data: Any, where: str = CONFIG, load: bool = True) -> Train
         raise UsageError(f"{where} is of algorithm {name:.80}, which {theirs} no longer registers: restore it there")
     if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("algorithm_name") not in list(ALGORITHMS):
         names = ", ".join(ALGORITHMS)
-        raise UsageError(f"{where} is not a configuration of this version of ddrl (format {FORMAT}, one of {names})")
+        raise UsageError(
+            f"{where} is not a configuration of this version of ddrl (format {FORMAT}, one of {names}): restore it "
+            "from a copy, or use the version that wrote it"
+        )
     with read_as(where, "restore it from a copy, or start a new run"):
         return _config_from(data, where)
 

@@ -123,7 +123,7 @@ def unread(config: TrainConfig, names: Collection[str], space: ActionSpace | Non
     """A line for each of these settings that is on, and that nothing in the run reads; see `reader`."""
     groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
     return [
-        f"{flag(field.name)} {shown(value)} does nothing in this run: only {of} reads it"
+        f"{flag(field.name)} {shown(value)} does nothing in this run: only {of} uses it"
         for group in groups
         for field in dataclasses.fields(group)
         if field.name in names and ((value := getattr(group, field.name)) or field.default)

@@ -177,7 +177,7 @@ def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
         ("train ba3c --adam-epsilon=-1", "--adam-epsilon -1.0"),
         ("train --resume /nowhere", "/nowhere does not exist, so it is not a run"),
         ("train --preset other", "--preset other: there is none"),
-        ("train --game", "argument --game: expected one argument"),
+        ("train --game", "--game: it needs a value"),
         ("evaluate /nowhere", "/nowhere does not exist, so it is not a run"),
         ("play /nowhere", "/nowhere does not exist, so it is not a run"),
         ("bench", "bench: say what to measure"),

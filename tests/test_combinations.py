@@ -100,7 +100,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             },
             "--reset in-pause: ba3c has no rollouts to reset between; use at-once or swap",
         ),
-        ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a rollout is in progress"),
+        ("hts-a2c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint: a rollout is in progress"),
         (
             "hts-ppo",
             {"groups": 2, "simulators": 4, "predictors": 1, "predict_batch": 1},
@@ -118,7 +118,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             },
             "--predict-batch 2: predictors take whole groups, here of 6 observations",
         ),
-        ("a3c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: with asynchronous updates no run equals"),
+        ("a3c", {"reset_at_checkpoint": True}, "--reset-at-checkpoint: with asynchronous updates no run equals"),
         (
             "a2c",
             {**SYNCHRONOUS_SERVERS, "updates": "asynchronous", "refresh_every_steps": 2},
@@ -155,7 +155,7 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         (
             "dqn",
             {"rollout_length": 5},
-            "--rollout-length 5: dqn acts with whole groups until its next update; leave it 0",
+            "--rollout-length 5: dqn acts with whole groups until its next update; leave it at 0",
         ),
         ("dqn", {"predictors": 1}, "--predictors 1: dqn acts with whole groups"),
         ("dqn", {"predict_batch": 4}, "--predict-batch 4: dqn acts with whole groups"),
@@ -167,9 +167,9 @@ def test_the_defaults_of_every_algorithm_go_together(name):
             "--target-period 9998: must be a multiple of --steps-per-update 4 and of the 8",
         ),
         ("dqn", {"target_period": 4}, "--target-period 4: must be a multiple of"),
-        ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint True: a period is in progress"),
+        ("dqn", {"reset_at_checkpoint": True}, "--reset-at-checkpoint: a period is in progress"),
         ("dpg", {"network": "nature"}, "--network nature: dpg has dense layers only"),
-        ("dpg", {"eval_epsilon": 0.05}, "--eval-epsilon 0.05: dpg is evaluated without noise; leave it 0"),
+        ("dpg", {"eval_epsilon": 0.05}, "--eval-epsilon 0.05: dpg is evaluated without noise; leave it at 0"),
         ("dqn", {"eval_actions": "drawn"}, "--eval-actions drawn: dqn has no policy that evaluations could draw from"),
         (
             "ppo",

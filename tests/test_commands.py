@@ -55,7 +55,7 @@ def untrained(path, game=None):
 def test_evaluate_prints_and_records(run_dir, capsys):
     assert cli.main(["evaluate", str(run_dir), "--games", "6", "--seed", "3"]) == 0
     output = capsys.readouterr().out
-    assert "ddrl/Catch-v0, version 7 (1,120 agent steps), 6 games" in output
+    assert "ddrl/Catch-v0, update 7 (1,120 agent steps), 6 games" in output
     assert "protocol: " in output and "human starts" not in output
     record = json.loads((run_dir / rundir.EVALUATIONS).read_text().splitlines()[-1])
     assert (record["version"], record["games"], len(record["scores"])) == (7, 6, 6)
@@ -104,7 +104,7 @@ def test_a_checkpoint_is_named_by_its_file_or_its_update(run_dir, capsys, tmp_pa
     plugin.write_text("import ddrl\nddrl.register_wrapper('brought', lambda env: env)\n")
     for words in ([file], [str(run_dir), "--checkpoint", "7"], [str(run_dir), "--plugin", str(plugin)]):
         assert cli.main(["evaluate", *words, "--games", "1"]) == 0
-        assert "version 7 (" in capsys.readouterr().out
+        assert "update 7 (" in capsys.readouterr().out
     assert "brought" in plugins.wrappers.names()
     for command in ("evaluate", "play", "export"):
         assert cli.main([command, str(run_dir), "--checkpoint", "8"]) == 2
@@ -121,11 +121,11 @@ def test_the_best_evaluations_parameters_play(tmp_path, capsys):
     checkpoint.save_best(run_dir, dataclasses.replace(newest_one, version=4, slots={}))
     for words in ([str(run_dir), "--checkpoint", "best"], [str(run_dir / "checkpoints" / "best.npz")]):
         assert cli.main(["evaluate", *words, "--games", "1"]) == 0
-        assert "version 4 (" in capsys.readouterr().out
+        assert "update 4 (" in capsys.readouterr().out
     assert cli.main(["play", str(run_dir), "--checkpoint", "best", "--max-agent-steps", "5"]) == 0
-    assert "version 4" in capsys.readouterr().out
+    assert "update 4" in capsys.readouterr().out
     assert cli.main(["evaluate", str(run_dir), "--games", "1"]) == 0
-    assert "version 7 (" in capsys.readouterr().out, "the newest stays the newest"
+    assert "update 7 (" in capsys.readouterr().out, "the newest stays the newest"
 
 
 def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
@@ -148,7 +148,7 @@ def test_an_evaluation_of_atari_says_that_human_starts_were_not_measured():
     assert "stuck" not in lines.getvalue()
     forced = {"stuck": 3, "forced_actions": 1234, "protocol": {"repeat_fire_after": 30}}
     evaluate.show("pong", record | forced, Console(file=lines, width=200))
-    assert "3 of them were stuck: they had earned no reward for 1,000 agent steps" in lines.getvalue()
+    assert "stuck: 3 of them, without a reward for 1,000 agent steps" in lines.getvalue()
     assert "sent action 1 (FIRE) 1,234 times, after 30 identical actions in a row" in lines.getvalue()
 
 
@@ -192,7 +192,7 @@ def test_play_writes_the_video(run_dir, tmp_path, capsys):
     output = capsys.readouterr().out
     assert f"{video}: score" in output and "not over" not in output
     assert cli.main(["play", str(run_dir), "--video", str(video), "--max-agent-steps", "3"]) == 0
-    cut = f"{video}: score 0, version 7; the game was not over after 3 agent steps (--max-agent-steps)\n"
+    cut = f"{video}: score 0, update 7; the game was not over after 3 agent steps (--max-agent-steps)\n"
     assert capsys.readouterr().out == cut
 
 

@@ -61,8 +61,8 @@ REFUSED = [
     (OptimizerConfig, {"beta1": 1.0}, "--beta1 1.0"),
     (OptimizerConfig, {"beta2": math.nan}, "--beta2 nan"),
     (OptimizerConfig, {"clip_global_norm": -0.5}, "--clip-global-norm -0.5"),
-    (OptimizerConfig, {"learning_rate_scaling": "linear"}, "--learning-rate-scaling linear: says how"),
-    (OptimizerConfig, {"learning_rate_batch": 64}, "--learning-rate-scaling none: says how"),
+    (OptimizerConfig, {"learning_rate_scaling": "linear"}, "--learning-rate-scaling linear: it says how"),
+    (OptimizerConfig, {"learning_rate_batch": 64}, "--learning-rate-scaling none: it says how"),
     (OptimizerConfig, {"batch_size": -1}, "--batch-size -1"),
     (TrainConfig, {"algorithm": BA3CConfig(), "optimizer": OptimizerConfig(batch_size=0)}, "--batch-size 0: ba3c has"),
     (BA3CConfig, {"epochs": 0}, "--epochs 0"),
@@ -120,7 +120,7 @@ REFUSED = [
     (BA3CConfig, {"discount_start_share": 0.0}, "--discount-start-share 0.0: must be a finite number above 0"),
     (EvaluationConfig, {"target_score": math.nan}, "--target-score nan"),
     (EvaluationConfig, {"target_score": 3.0, "evaluator": False}, "--target-score 3.0: only an evaluator"),
-    (EvaluationConfig, {"stop_at_target": False}, "--stop-at-target False: there is no --target-score"),
+    (EvaluationConfig, {"stop_at_target": False}, "--no-stop-at-target: there is no --target-score to"),
     (EvaluationConfig, {"target_score": 3.0, "eval_time_share": 0.0}, "--target-score 3.0: with --eval-time-share 0"),
     (
         EvaluationConfig,
@@ -650,12 +650,12 @@ def test_what_the_synchronized_schedule_needs():
     synchronized = SamplingConfig(schedule="synchronized", simulators=8)
     settings = {"algorithm": BA3CConfig(), "sampling": synchronized, "optimizer": OptimizerConfig(batch_size=40)}
     TrainConfig(**settings, run=RunConfig(reset_at_checkpoint=True, checkpoint_every_updates=10))
-    with pytest.raises(UsageError, match="^--reset-at-checkpoint True: .*say with which: --checkpoint-every-updates"):
+    with pytest.raises(UsageError, match="^--reset-at-checkpoint: .*say with which: --checkpoint-every-updates"):
         TrainConfig(**settings, run=RunConfig(reset_at_checkpoint=True))
     with pytest.raises(UsageError, match="^--batch-size 39: .* raise it to 40") as error:
         TrainConfig(algorithm=BA3CConfig(), sampling=synchronized, optimizer=OptimizerConfig(batch_size=39))
     assert "\n" not in str(error.value)
-    with pytest.raises(UsageError, match="^--reset-at-checkpoint True: .*--schedule synchronized"):
+    with pytest.raises(UsageError, match="^--reset-at-checkpoint: .*--schedule synchronized"):
         TrainConfig(algorithm=BA3CConfig(), run=RunConfig(reset_at_checkpoint=True))
 
 

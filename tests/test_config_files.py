@@ -111,6 +111,7 @@ def test_toml(written):
         ("lr: 1\n", r"line 1: lr: there is no such setting; did you mean learning-rate\?"),
         ("clip_range: 1\n", "line 1: clip-range: there is no such setting"),
         ("\nlearning-rate: -1\n", "line 2: --learning-rate -1.0: must be"),
+        ("stop-at-target: no\n", "line 1: --no-stop-at-target: there is no --target-score to reach"),
         ("learning-rate: fast\n", "line 1: learning-rate fast: must be a number"),
         ("learning-rate: [1, 2]\n", "line 1: learning-rate: it takes a single value"),
         ("seed: 1\n\nseed: 2\n", "line 3: seed: line 1 has it already"),

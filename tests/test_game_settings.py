@@ -65,7 +65,7 @@ def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
 def test_an_option_that_does_nothing_is_told_of_before_the_run():
     told: list[str] = []
     options.ready(parse("ppo --preset smoke --rmsprop-decay 0.5"), MACHINE, tell=told.append)
-    only = "only --optimizer rmsprop or rmsprop-centered reads it"
+    only = "only --optimizer rmsprop or rmsprop-centered uses it"
     assert told == [f"warning: --rmsprop-decay 0.5 does nothing in this run: {only}"]
 
 
@@ -88,7 +88,7 @@ def test_a_library_that_prints_bytes_that_are_no_text_gets_no_network_refused(mo
     [
         ("--hidden-layers 32", "--hidden-layers 32: observations of .*Doors-v0 have an image among their entries"),
         ("--activation relu", "--activation relu: observations of .*Doors-v0 have an image among their entries"),
-        ("--layer-norm", "--layer-norm True: observations of .*Doors-v0 have an image among their entries"),
+        ("--layer-norm", "--layer-norm: observations of .*Doors-v0 have an image among their entries"),
         ("--fc-neurons 64", "--fc-neurons 64: only --network ba3c has this layer; leave it out"),
         ("--initial-log-deviation -1", "--initial-log-deviation -1.0: actions of .*-v0 are not continuous, .* give 0"),
     ],

@@ -191,7 +191,7 @@ def test_a_plan_tells_of_what_the_actions_of_the_game_make_vain(capsys):
     line = "ppo --preset smoke --game Pendulum-v1 --eval-epsilon 0.1 --nodes 1 --json -"
     assert plan.main(line.split(), {}) == 0
     warnings = json.loads(capsys.readouterr().out)["warnings"]
-    vain = "--eval-epsilon 0.1 does nothing in this run: only a game with discrete actions reads it"
+    vain = "--eval-epsilon 0.1 does nothing in this run: only a game with discrete actions uses it"
     assert vain in warnings
 
 

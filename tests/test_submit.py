@@ -229,7 +229,7 @@ CASES = {
     ),
     "a warning at once": (
         ["submit", "train", "dqn", "--preset", "smoke", "--minutes", "0", "--max-updates", "9", "--time", "7"],
-        "--time 7: jobs are warned 420 s before their end, to save a checkpoint, and this one at once; use a longer",
+        "--time 7: jobs are warned 420 s before their end, to save a checkpoint, so this one would not train; use a ",
     ),
     "too little time": ([*SMOKE, "--minutes", "9", "--time", "3"], "the first checkpoint is due after 5"),
     "no nodes": ([*SMOKE, "--nodes", "0"], "--nodes 0: must be between 1 and"),

@@ -79,12 +79,12 @@ def test_presets_and_their_files_are_told_of_only_where_they_were_changed(name, 
 def test_settings_from_python_are_chosen():
     arguments = options.settings_of("a2c", None, MACHINE, adam_epsilon=1e-8)
     assert unread(arguments.config, arguments.chosen) == [
-        "--adam-epsilon 1e-8 does nothing in this run: only --optimizer adam reads it"
+        "--adam-epsilon 1e-8 does nothing in this run: only --optimizer adam uses it"
     ]
 
 
 def test_continuous_actions_are_never_random_in_evaluations():
     config = options.parse(["ppo", "--preset", "smoke", "--eval-epsilon", "0.1"], MACHINE).config
     (line,) = unread(config, ["eval_epsilon"], Continuous((-1.0,), (1.0,)))
-    assert line == "--eval-epsilon 0.1 does nothing in this run: only a game with discrete actions reads it"
+    assert line == "--eval-epsilon 0.1 does nothing in this run: only a game with discrete actions uses it"
     assert unread(config, ["eval_epsilon"], Discrete(2)) == []

@@ -173,7 +173,8 @@ def check_action_space(config: TrainConfig, space: ActionSpace) -> None:
         if isinstance(space, other.settings.takes) and not (unbounded and other.settings.bounded)
     )
     if isinstance(space, settings.takes):
-        raise UsageError(f"{settings.name} takes actions within bounds, and {game} has some without: train {others}")
+        why = f"{settings.name} takes actions within bounds, and {game} has some without"
+        raise UsageError(f"{why}: train one of {others}")
     kinds = " or ".join(ACTIONS[kind] for kind in settings.takes)
     if isinstance(space, Discrete):
         actions = f"{space.count} discrete ones"

@@ -33,19 +33,20 @@ class ActorCriticConfig(AlgorithmConfig):
     asynchronous_name: ClassVar[str] = ""  # with asynchronous updates, where that has a name of its own
 
     discount_start: float = 0.0
-    """Discount at the beginning, where it is to be smaller (0: it is not). The horizon 1 / (1 - discount) then grows
-    linearly to that of --discount."""
+    """Smaller discount at the beginning of training (0: --discount from the start). The horizon 1 / (1 - discount) then
+    grows linearly to that of --discount."""
     discount_start_share: float = 0.5
-    """Part of --learning-rate-agent-steps or --learning-rate-updates within which that horizon grows."""
+    """Part of --learning-rate-agent-steps or --learning-rate-updates within which the discount grows to --discount."""
     unroll_length: int = 5
     """Agent steps before a return bootstraps from the value."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus of the policy."""
     entropy_cost_schedule: Literal["constant", "linear"] = "constant"
-    """How that weight changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, like the
+    """How the entropy cost changes. linear: to 0 over --learning-rate-agent-steps or --learning-rate-updates, like the
     learning rate."""
     entropy_cost_start: float = 0.0
-    """That weight at the beginning, where it is to be larger: it falls to --entropy-cost linearly (0: it is not)."""
+    """Larger entropy cost at the beginning of training (0: --entropy-cost from the start). It falls linearly to
+    --entropy-cost."""
     entropy_cost_start_share: float = 0.05
     """Part of --learning-rate-agent-steps or --learning-rate-updates within which --entropy-cost-start falls."""
     value_cost: float = 0.5

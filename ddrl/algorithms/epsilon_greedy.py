@@ -25,8 +25,8 @@ class EpsilonGreedyConfig(AlgorithmConfig):
     epsilon_end: float = 0.1
     """Probability of a random action at the end of the decay."""
     epsilon_steps: int = 1_000_000
-    """Agent steps over which epsilon decays (0: it starts at its end). It decays linearly; the steps are those of this
-    worker, after --replay-minimum."""
+    """Agent steps over which epsilon decays (0: it has its final value from the start). It decays linearly; the steps
+    are those of this worker, after --replay-minimum."""
     epsilon_ladder: float = 0.0
     """Spread of the simulators' final epsilons (0: all equal). Simulator i of the job's N ends at epsilon_end^(1 + x i
     / (N - 1)); Horgan et al. 2018 use 0.4 and x = 7."""

@@ -80,7 +80,7 @@ class SACConfig(AlgorithmConfig):
     def refuse(self, config: TrainConfig) -> None:
         """Targets that the newest policy decides cannot be computed by others."""
         if config.apex.actors:
-            checks.refuse(config.apex, "actors", "sac acts in its workers; leave it 0, or train apex-dpg")
+            checks.refuse(config.apex, "actors", "sac acts in its workers; leave it at 0, or train apex-dpg")
 
 
 def loss(

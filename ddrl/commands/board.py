@@ -36,7 +36,7 @@ class BoardArguments:
     host: str = "127.0.0.1"
     """Address to serve on: only this machine's own, 127.0.0.1. From elsewhere, use SSH."""
     port: int | None = None
-    """Port to serve on (0: any free one; default: 8642, or any free one where that is taken)."""
+    """Port to serve on (0: any free one; None: 8642, or any free one where that is taken)."""
 
     def __post_init__(self) -> None:
         if self.port is not None and not 0 <= self.port <= 65535:

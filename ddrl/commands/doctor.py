@@ -172,10 +172,12 @@ def _start_ranks(argv: Sequence[str], arguments: DoctorArguments, config: TrainC
         command = mpirun_command(config.ranks, program, survive, launcher)
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors}
         process = start_mpirun(launcher, command, environment, files, **options)
+        seconds = 8 * arguments.own.timeout + LAUNCH_SECONDS
         try:
-            status = process.wait(timeout=8 * arguments.own.timeout + LAUNCH_SECONDS)
+            status = process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            raise UsageError(f"{launcher.path} did not end in time; start it yourself to see why") from None
+            why = f"{launcher.path} did not end within {seconds:g} s"
+            raise UsageError(f"{why}; start it yourself to see why, or raise --timeout") from None
         finally:
             end_session(process.pid, KILL_SECONDS)
             process.wait(timeout=KILL_SECONDS)

@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
 def show(game: str, record: dict, console: Console) -> None:
     """Prints an evaluation."""
     console.print(
-        f"{game}, version {record['version']:,} ({record['agent_steps']:,} agent steps), "
+        f"{game}, update {record['version']:,} ({record['agent_steps']:,} agent steps), "
         f"{counted(record['games'], 'game')}, {record['seconds']:.1f} s"
     )
     maximum, minimum = (raw_score(record[name], DIGITS) for name in ("maximum", "minimum"))
@@ -32,14 +32,15 @@ def show(game: str, record: dict, console: Console) -> None:
     scores = [f"mean {record['mean']:.{DIGITS}f}", f"maximum {maximum}", f"minimum {minimum}", *spread]
     console.print(f"score: {', '.join(scores)}")
     if record["unfinished"]:
-        console.print(f"{record['unfinished']} games were ended by a step limit; the scores they had by then count")
+        unfinished = counted(record["unfinished"], "game")
+        console.print(f"ended by a step limit: {unfinished}, whose scores until then count")
     if "stuck" in record:
-        console.print(f"{record['stuck']} of them were stuck: they had earned no reward for 1,000 agent steps")
+        console.print(f"stuck: {record['stuck']} of them, without a reward for 1,000 agent steps")
     if "forced_actions" in record:
         count, after = record["forced_actions"], record["protocol"]["repeat_fire_after"]
         console.print(f"the protocol sent action 1 (FIRE) {count:,} times, after {after} identical actions in a row")
     if "not_finite" in record:
-        console.print(f"{record['not_finite']} games are left out because their scores are not finite")
+        console.print(f"left out: {counted(record['not_finite'], 'game')} without a finite score")
     stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())
     console.print(f"protocol: {stamp}", markup=False)
     if "human_starts" in record:

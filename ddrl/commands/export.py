@@ -25,7 +25,7 @@ class ExportArguments:
     """What to write: an ONNX file if the name ends in .onnx (extra `onnx`), else the directory of a TensorFlow
     SavedModel (default: saved_model in the run's directory)."""
     observations: int = 1000
-    """Number of observations of the game that it is compared on."""
+    """Number of the game's observations on which the copy is compared with the agent."""
     checkpoint: str = ""
     """Checkpoint to write: the number of its update, best (of the run's best evaluation), or a file (default: the
     newest of the run)."""
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     agent = load_agent(path, checkpoint=checkpoint, compute_dtype="float32")
     compared = export(agent, output, arguments.observations)
     print(
-        f"{output}: version {agent.checkpoint.version:,}; the same action in {compared['same_actions']:,} of "
+        f"{output}: update {agent.checkpoint.version:,}; the same action in {compared['same_actions']:,} of "
         f"{compared['observations']:,} observations, outputs within {compared['largest_difference']:.1e}"
     )
     return 0

@@ -36,7 +36,7 @@ class LogsArguments:
     follow: tyro.conf.FlagCreatePairsOff[bool] = False
     """Follow the output until the job has left the queue. -f is short for it."""
     lines: int | None = None
-    """Print only this many of the last lines of each output (default: all)."""
+    """Print only this many of the last lines of each output (None: all)."""
 
     def __post_init__(self) -> None:
         if self.lines is not None:
@@ -147,8 +147,11 @@ def show_log(directory: Path, arguments: LogsArguments) -> int:
         UsageError: they have written nothing, or --follow is given.
     """
     log = directory / rundir.LOG
-    if arguments.follow or not log.is_file():
-        raise UsageError(f"{directory}: no Slurm job has worked there; the output of its ranks is in {log}")
+    none = f"{directory}: no Slurm job has worked there"
+    if not log.is_file():
+        raise UsageError(f"{none}, and there is no {rundir.LOG} of its ranks; name a run with either")
+    if arguments.follow:
+        raise UsageError(f"{none}; leave --follow out, or follow the output of its ranks with `tail -f {log}`")
     Output(log, arguments.lines).show(True)
     return 0
 

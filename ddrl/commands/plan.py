@@ -43,8 +43,8 @@ class PlanArguments:
     """
 
     nodes: int | None = None
-    """Plan for this many equal nodes, which need not exist (None: what is here: the ranks of this job, the nodes of
-    this Slurm allocation, or this machine)."""
+    """Plan for this many equal nodes, which need not exist (None: for the ranks of this job, the nodes of this Slurm
+    allocation, or this machine)."""
     cpus_per_node: int | None = None
     """Processors of each node (None: as many as here)."""
     gpus_per_node: int | None = None
@@ -331,7 +331,7 @@ def _show(content: dict[str, Any]) -> None:
     print(
         f"\n{counted(total['ranks'], 'rank')} on {counted(total['nodes'], 'node')} with "
         f"{counted(total['cores'], 'core')} and {counted(total['gpus'], 'GPU')}, "
-        f"{total['gpus_used']} of them used; {total['simulators']} simulators\n"
+        f"{total['gpus_used']} of them used; {counted(total['simulators'], 'simulator')}\n"
         f"network {content['network']}: {total['parameters']:,} parameters; an update takes "
         f"{total['effective_batch']:,} data-points and moves {total['bytes_per_update'] / 1e6:.2f} MB\n"
         f"memory: about {total['memory_bytes'] / 1e9:.1f} GB, "

@@ -66,5 +66,5 @@ def main(argv: Sequence[str]) -> int:
     )
     steps = arguments.max_agent_steps
     cut = "" if over == [True] else f"; the game was not over after {steps:,} agent steps (--max-agent-steps)"
-    print(f"{video}: score {raw_score(score, 2)}, version {agent.checkpoint.version:,}{cut}")
+    print(f"{video}: score {raw_score(score, 2)}, update {agent.checkpoint.version:,}{cut}")
     return 0

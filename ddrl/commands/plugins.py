@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     for entry in plugin_modules.installed():
         print(f"  {entry.name}  {plugin_modules.package_of(entry)}, {entry.value}")
     if not plugin_modules.installed():
-        print(f"  none: a package has an entry point of the group {plugin_modules.GROUP} (docs/extending.md)")
+        print(f"  none: a package offers one as an entry point of the group {plugin_modules.GROUP} (docs/extending.md)")
     return 0
 
 

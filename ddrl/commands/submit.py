@@ -74,16 +74,16 @@ class JobArguments:
     """
 
     nodes: int | None = None
-    """Nodes of the job (default: as many as Slurm needs for its ranks)."""
+    """Nodes of the job (None: as many as Slurm needs for its ranks)."""
     ranks_per_node: int | None = None
-    """Ranks on each node (default: those that the settings need, evenly)."""
+    """Ranks on each node (None: as many as the settings need, evenly)."""
     cpus_per_rank: int = 1
     """Processors of each rank."""
     gpus_per_node: int = 0
     """GPUs of each node, one for each worker."""
     time: str = ""
     """Time limit of the job, as Slurm writes it: 90 (minutes), 04:00:00, 1-12 (default: enough for --minutes, or
-    without these the limit of the partition). When it is up, the run continues in a new job until its budget is used
+    the limit of the partition with --minutes 0). When it is up, the run continues in a new job until its budget is used
     up."""
     site: str = ""
     """Site file (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
@@ -155,7 +155,7 @@ def _check_warning(config: TrainConfig, job: JobArguments, seconds: float) -> No
     up --minutes, which a requeued job counts anew."""
     warning = warning_seconds(config)
     if seconds <= warning:
-        why = f"jobs are warned {warning} s before their end, to save a checkpoint, and this one at once"
+        why = f"jobs are warned {warning} s before their end, to save a checkpoint, so this one would not train"
         checks.refuse(job, "time", f"{why}; use a longer one")
     if config.run.minutes and 60.0 * config.run.minutes > seconds - warning:
         why = f"jobs of {seconds / 60:g} minutes, warned {warning} s before their end, never use them up"

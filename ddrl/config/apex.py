@@ -30,7 +30,7 @@ class ApexConfig:
     refresh_every_frames: int = 400
     """Frames of each simulator after which an actor asks for newer parameters."""
     prefetch: int = 16
-    """Batches that have been requested or are waiting for the learner."""
+    """Batches that are drawn ahead of their updates, requested or waiting for the learner."""
     target_every_updates: int = 2_500
     """Updates between copies of the parameters to the target network."""
     trim_every_updates: int = 100

@@ -61,7 +61,7 @@ class EvaluationConfig:
         checks.at_least(self, 0, "eval_agent_steps")
         checks.between(self, 0.0, 1.0, "eval_time_share", "eval_epsilon")
         if not self.stop_at_target and self.target_score is None:
-            checks.refuse(self, "stop_at_target", "there is no --target-score to stop at")
+            checks.refuse(self, "stop_at_target", "there is no --target-score to reach; give one, or leave it out")
         if self.target_score is not None:
             if not math.isfinite(self.target_score):
                 checks.refuse(self, "target_score", "must be a finite number, or None for no target")

@@ -48,8 +48,8 @@ class EnvironmentConfig:
     """Treat the loss of a life as the end of an episode. This affects training returns only; the game goes on."""
     reset: Literal["at-once", "in-pause", "swap"] = "at-once"
     """When an environment is reset after a training episode. at-once: when its next step is due; in-pause: while the
-    learner works, so it idles until then; swap: beforehand, in a second instance that takes over. Atari's native
-    threads support only at-once."""
+    learner works, and the environment idles until then; swap: beforehand, in a second instance that takes over. Atari's
+    native threads support only at-once."""
     episode_frames: int = 0
     """Frames after which a training episode of an Atari game is cut off (0: as in the protocol)."""
     random_start_steps: int = 0
@@ -131,7 +131,7 @@ class NetworkConfig:
     """Neurons of each hidden layer of the critic. The action enters after the first layer; in SAC, before it."""
     initial_log_deviation: float = 0.0
     """Logarithm of the standard deviation with which the Gaussian policy of an actor-critic begins. With 0, a network
-    of your own begins as it says."""
+    of your own keeps its own initial value."""
     normalize_observations: bool = False
     """Normalize observations by their running mean and standard deviation, clipped to +-10. The statistics are those of
     all workers, and are frozen in evaluation. Byte images are left as they are."""
@@ -181,7 +181,7 @@ class SamplingConfig:
     """Observations per query of the policy (0: all of a group). With --predictors, 0 means those of all simulators. A
     query takes the observations that are ready first."""
     simulator_threads: int = 1
-    """Emulator threads per group, at least: a rank whose cores allow for more has more. `ddrl plan` shows how many."""
+    """Smallest number of emulator threads per group. A rank with cores to spare has more, as `ddrl plan` shows."""
     queue_batches: int = 2
     """Largest number of batches in the training queue. Acting waits while it is full, which bounds the lag."""
 
@@ -246,7 +246,7 @@ class RunConfig:
     """End the job when a rank has not begun after this time, and say which. First gradients, which are compiled, and
     other things that happen once have at least this long, however short --stall-seconds is."""
     max_refused_steps: int = 10
-    """Stop after this many steps that were refused because a gradient was not finite."""
+    """End the run as failed once this many steps in all were refused because a gradient was not finite."""
     max_restarts: int = 3
     """Largest number of restarts after the loss of a server or the chief without a new checkpoint in between. See
     --on-server-loss."""

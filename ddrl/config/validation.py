@@ -37,7 +37,7 @@ def check(config: TrainConfig) -> None:
         why = f"{config.algorithm.name} has no Gaussian policy; leave it out"
         checks.unused(config.network, why, "initial_log_deviation")
     if Discrete not in config.algorithm.takes and config.evaluation.eval_epsilon:
-        why = f"{config.algorithm.name} is evaluated without noise; leave it 0"
+        why = f"{config.algorithm.name} is evaluated without noise; leave it at 0"
         checks.refuse(config.evaluation, "eval_epsilon", why)
     _check_drawn_actions(config)
     if config.exchange.workers < 2:
@@ -99,13 +99,14 @@ def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
             sampling, "schedule", f"{name} has no rollouts of one length; use synchronized, or train a2c or ppo"
         )
     _no_rollouts(config)
-    checks.unused(sampling, f"{name} has a predictor thread for each of its --groups; leave it 0", "predictors")
+    checks.unused(sampling, f"{name} has a predictor thread for each of its --groups; leave it at 0", "predictors")
     if not optimizer.batch_size:
         why = f"{name} has no rollouts to take whole; give the number of data-points per gradient"
         checks.refuse(optimizer, "batch_size", why)
     if sampling.schedule == "asynchronous":
         return
-    checks.unused(sampling, "what is ready first depends on timing; use --schedule asynchronous", "predict_batch")
+    why = "the synchronized schedule waits for all simulators; leave it at 0, or use --schedule asynchronous"
+    checks.unused(sampling, why, "predict_batch")
     if data.epochs > 1:
         why = f"the synchronized schedule uses each data-point of {name} once; use 1, or --schedule asynchronous"
         checks.refuse(config.algorithm, "epochs", why)
@@ -132,7 +133,7 @@ def _check_unrolls(config: TrainConfig, data: FromUnrolls) -> None:
 
 
 def _no_rollouts(config: TrainConfig) -> None:
-    why = f"{config.algorithm.name} learns from unrolls of --unroll-length; leave it 0"
+    why = f"{config.algorithm.name} learns from unrolls of --unroll-length; leave it at 0"
     checks.unused(config.sampling, why, "rollout_length")
 
 
@@ -147,8 +148,8 @@ def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
         checks.refuse(sampling, "rollout_length", why)
     total = rollout * config.rows
     if total % config.batch_size:
-        why = f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} of --simulators)"
-        checks.refuse(config.optimizer, "batch_size", why)
+        why = f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} simulators)"
+        checks.refuse(config.optimizer, "batch_size", f"{why}; use a divisor of {total}, or 0 for the whole rollout")
     if data.normalize_advantages:
         refuse_single_advantages(config)
     if not data.shuffle and config.batch_size % config.rows:
@@ -163,7 +164,7 @@ def _check_double_buffered(config: TrainConfig) -> None:
     promise = "the lag of --schedule double-buffered is exactly one rollout"
     if exchange.asynchronous:
         checks.refuse(exchange, "updates", f"{promise}; use --updates synchronous, or --schedule synchronized")
-    checks.unused(exchange, f"{promise}, so every gradient counts; leave it 0", "quorum", "quorum_deadline_seconds")
+    checks.unused(exchange, f"{promise}, so every gradient counts; leave it at 0", "quorum", "quorum_deadline_seconds")
 
 
 def _whole_groups(config: TrainConfig) -> None:
@@ -215,7 +216,7 @@ def _check_refresh(config: TrainConfig) -> None:
     if not sampling.refresh_every_steps:
         return
     if sampling.schedule != "synchronized" or isinstance(config.algorithm.learns_from, FromDataPoints):
-        why = "only rollouts of the synchronized schedule can be refreshed; leave it 0"
+        why = "only rollouts of the synchronized schedule can be refreshed; leave it at 0"
         checks.refuse(sampling, "refresh_every_steps", why)
     if not exchange.kind.refreshes:
         why = "nothing newer comes before a rollout ends; use --exchange central_store, or 0"
@@ -237,5 +238,5 @@ def _check_deterministic(config: TrainConfig) -> None:
     if exchange.updates == "asynchronous":
         why = f"{promise}, and gradients are applied in the order that they arrive; use --updates synchronous"
         checks.refuse(exchange, "updates", why)
-    why = f"{promise}, and timing decides whose gradients make a quorum; leave it 0"
+    why = f"{promise}, and timing decides whose gradients make a quorum; leave it at 0"
     checks.unused(exchange, why, "quorum", "quorum_deadline_seconds")

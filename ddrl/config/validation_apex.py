@@ -28,7 +28,7 @@ def check(config: TrainConfig) -> None:
         checks.unused(apex, why)
         return
     if not config.has_replay:
-        why = f"{config.algorithm.name} does not learn from a replay; leave it 0, or train apex-dqn"
+        why = f"{config.algorithm.name} does not learn from a replay; leave it at 0, or train apex-dqn"
         checks.refuse(apex, "actors", why)
     _check_sampling(config)
     _check_exchange(config)
@@ -44,7 +44,7 @@ def _check_sampling(config: TrainConfig) -> None:
         )
     if sampling.groups != 1:
         checks.refuse(sampling, "groups", "an actor steps its simulators together; use more --actors, and 1 group")
-    why = "an actor queries the policy itself, with all its simulators; leave it 0"
+    why = "an actor queries the policy itself, with all its simulators; leave it at 0"
     checks.unused(sampling, why, "rollout_length", "predictors", "predict_batch")
     if not optimizer.batch_size:
         why = "a replay has no rollouts to take whole; give the number of transitions per gradient"

@@ -35,7 +35,7 @@ def check(config: TrainConfig, data: FromReplay) -> None:
     if not optimizer.batch_size:
         why = "a replay has no rollouts to take whole; give the number of transitions per gradient"
         checks.refuse(optimizer, "batch_size", why)
-    why = f"{algorithm.name} acts with whole groups until its next update; leave it 0"
+    why = f"{algorithm.name} acts with whole groups until its next update; leave it at 0"
     checks.unused(sampling, why, "rollout_length", "predictors", "predict_batch")
     if data.target_average and sampling.schedule == "concurrent":
         why = f"it acts with target networks that are copied, and {algorithm.name} averages its own; use standard"

@@ -168,7 +168,8 @@ def check_cores(survey: Survey, need: Need) -> Findings:
         remedy = "use fewer workers, or give each a core: --cpus-per-task (srun), --bind-to none (mpirun)"
         findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", text, remedy))
     each = sorted({len(facts.seat.cores) for facts in survey.ranks})
-    shown = f"each rank may use {' to '.join(map(str, dict.fromkeys((each[0], each[-1]))))} cores"
+    most = counted(each[-1], "core")
+    shown = f"each rank may use {most if len(each) == 1 else f'{each[0]} to {most}'}"
     return findings or [Finding("fine", "cores", f"one or more for each worker; {shown}")]
 
 
@@ -214,7 +215,8 @@ def check_gpus(survey: Survey, need: Need) -> Findings:
             text = f"nvidia-smi on {host} shows {len(seen)} of {wanted} GPUs"
         elif wanted and usable < 1:
             remedy = 'pip install "tensorflow[and-cuda]"; python -c "import tensorflow" says more'
-            text = f"{host} has {wanted} GPUs, and TensorFlow " + ("does not answer" if usable < 0 else "can use none")
+            answer = "does not answer" if usable < 0 else "can use none"
+            text = f"{host} has {counted(wanted, 'GPU')}, and TensorFlow {answer}"
         else:
             continue
         findings.append(Finding("problem" if asked else "warning", "GPUs", text, remedy))
@@ -272,7 +274,7 @@ def check_space(survey: Survey, need: Need) -> Findings:
     for host, ranks in survey.nodes.items():
         findings += [finding for place in _places(ranks[0]) for finding in _space(host, place)]
     shown = ", ".join(f"{place.path} {_gigabytes(place.free_bytes)}" for place in _places(survey.ranks[0]))
-    return findings or [Finding("fine", "free space", f"at {survey.ranks[0].host}: {shown}")]
+    return findings or [Finding("fine", "free space", f"on {survey.ranks[0].host}: {shown}")]
 
 
 def _places(facts: RankFacts) -> list[Place]:
@@ -282,13 +284,15 @@ def _places(facts: RankFacts) -> list[Place]:
 
 
 def _space(host: str, place: Place) -> Findings:
+    shared_memory = place.path == "/dev/shm"
     if place.error:
         text = f"{place.path} on {host} is not writable: {place.error}"
-        return [Finding("problem", "free space", text, "set TMPDIR to a directory that is")]
-    shared_memory = place.path == "/dev/shm"
+        remedy = "ask the site to make it so" if shared_memory else "set TMPDIR to a directory that is"
+        return [Finding("problem", "free space", text, remedy)]
     text = f"{place.path} on {host} has {place.free_bytes / 1e6:,.0f} MB free"
     if 0 <= place.free_bytes < (SHARED_MEMORY_BYTES if shared_memory else SPACE_PROBLEM_BYTES):
-        return [Finding("problem", "free space", text, "free some, or use another file system")]
+        other = "give a container more with --shm-size" if shared_memory else "use another file system"
+        return [Finding("problem", "free space", text, f"free space there, or {other}")]
     if 0 <= place.free_bytes < SPACE_WARNING_BYTES and not shared_memory:
         return [Finding("warning", "free space", text, "checkpoints, metrics, and videos may fill it")]
     return []
@@ -326,8 +330,10 @@ def check_survival(survey: Survey, need: Need) -> Findings:
     """Whether the death of a worker can be survived, as --on-worker-loss says."""
     if all(facts.ulfm for facts in survey.ranks):
         return [Finding("fine", "worker loss", "MPI reports dead ranks (ULFM): --on-worker-loss survive works")]
-    if len(survey.ranks) == 1 or not need.survive:
-        return [Finding("fine", "worker loss", "--on-worker-loss restart: a death ends the job")]
+    if len(survey.ranks) == 1:
+        return [Finding("fine", "worker loss", "one process: its death ends the run")]
+    if not need.survive:
+        return [Finding("fine", "worker loss", "--on-worker-loss restart: the death of any rank ends the job")]
     remedy = "mpirun --with-ft ulfm (Open MPI 5), or --on-worker-loss restart and requeue; srun has none"
     return [Finding("warning", "worker loss", "MPI without ULFM: the death of any rank ends the job", remedy)]
 

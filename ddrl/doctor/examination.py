@@ -206,7 +206,8 @@ def silent_ranks(ranks: list[int], waiting: str, arrivals: Mapping[int, Arrival]
     """
     hosts = sorted({arrivals[rank].host for rank in ranks if rank in arrivals})
     on = f" on {', '.join(hosts)}" if hosts else ""
-    text = f"rank{'s' * (len(ranks) != 1)} {numbers(ranks)}{on} did not answer within {seconds:g} s: {waiting}"
+    named = f"rank{'s' * (len(ranks) != 1)} {numbers(ranks)}{on}"
+    text = f"{named} did not answer within {seconds:g} s (awaited: {waiting})"
     remedy = "leave that node out (--exclude), or check its network; --timeout waits longer"
     return Finding("problem", "start", text, remedy)
 

@@ -150,7 +150,7 @@ def lead(talk: Talk, own: RankFacts, probe: Probe, begin_seconds: float, began: 
     written = {rank_file(facts.rank): facts.nonce for facts in ranks if not facts.base.error}
     unseen = written.keys() - probe.sees(written)
     answers = {0: explore(plan | {"leader": True}, own, probe, talk.timeout_seconds)}
-    answers |= talk.gather(others, "what it finds out of the others")
+    answers |= talk.gather(others, "what it finds out about the others")
     clocks = {rank: _pair(talk, 0, rank, blocks=0) for rank in leaders[1:]}
     links = _links(talk, pairs(ranks))
     for rank in others:

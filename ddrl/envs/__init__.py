@@ -147,7 +147,7 @@ def _check_native(config: EnvironmentConfig, protocol: Protocol) -> None:
         raise UsageError(f"--reset {config.reset}: {native}, which reset games at once; leave it out")
     if config.simulator_processes:
         processes = f"--simulator-processes {config.simulator_processes}"
-        raise UsageError(f"{processes}: {native}; leave it 0 and give --simulator-threads")
+        raise UsageError(f"{processes}: {native}; leave it at 0, and give --simulator-threads")
 
 
 def _protocol(config: EnvironmentConfig) -> Protocol:

@@ -155,7 +155,10 @@ def actions_for(
 
 def _outputs(policy: Policy, observations: np.ndarray) -> np.ndarray:
     outputs = np.asarray(policy(observations), np.float32)
-    if outputs.shape[:1] != (len(observations),) or not np.isfinite(outputs).all():
-        problem = f"outputs of shape {outputs.shape}, or not finite, for {len(observations)} observations"
-        raise UsageError(f"the policy gave {problem}; is this a checkpoint for this game?")
+    if outputs.shape[:1] != (len(observations),):
+        problem = f"outputs of shape {outputs.shape} for {len(observations)} observations"
+        raise UsageError(f"the policy gave {problem}; use a checkpoint for this game")
+    if not np.isfinite(outputs).all():
+        remedy = "use an earlier checkpoint, or train with a lower --learning-rate"
+        raise UsageError(f"the policy gave outputs that are not finite; {remedy}")
     return outputs

@@ -84,7 +84,8 @@ def evaluate_newest(
     if arguments.epsilon and Discrete not in config.algorithm.takes:
         checks.refuse(arguments, "epsilon", WITHOUT_NOISE)
     if arguments.actions == "drawn" and config.has_replay:
-        checks.refuse(arguments, "actions", f"{config.algorithm.name} has no policy that evaluations could draw from")
+        why = f"{config.algorithm.name} has no policy that evaluations could draw from; leave it out"
+        checks.refuse(arguments, "actions", why)
     starts = _starts(arguments.starts, config)
     from ddrl.envs.game_names import atari_rom
     from ddrl.evaluation.agent import load_agent

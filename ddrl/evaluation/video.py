@@ -113,7 +113,7 @@ def record_game(
     if path.suffix not in (".mp4", ".gif"):
         raise UsageError(f"cannot write a video as {path.name!r}; the name must end in .mp4 or .gif")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no directory {str(path.parent)!r} to write the video in")
+        raise UsageError(f"there is no directory {str(path.parent)!r} for the video; make it, or name another")
     if max_agent_steps < 1:
         raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
     game = _Game(config, policy, seed, epsilon, drawn)

@@ -42,7 +42,7 @@ class Exchange(ABC):
             UsageError: a setting is not supported; the message names the setting and the remedy.
         """
         if not self.local_steps:
-            why = f"--exchange {self.name} has no steps between synchronizations; leave it 0"
+            why = f"--exchange {self.name} has no steps between synchronizations; leave it at 0"
             checks.unused(config, why, "local_steps")
 
     def servers(self, config: ExchangeConfig) -> int:
@@ -100,7 +100,7 @@ class WithoutServers(Exchange):
             checks.refuse(config, "parameter_servers", f"--exchange {self.name} has none; leave it out, or use 0")
         if config.chief == "dedicated":
             checks.refuse(config, "chief", f"with --exchange {self.name}, the chief is worker 0; use --chief trains")
-        why = f"--exchange {self.name} {self.members}; leave it 0, or use --exchange parameter_server"
+        why = f"--exchange {self.name} {self.members}; leave it at 0, or use --exchange parameter_server"
         checks.unused(config, why, "quorum", "quorum_deadline_seconds")
         if config.updates == "asynchronous" and not self.asynchronous(config):
             why = f"--exchange {self.name} {self.members}; use --exchange parameter_server or central_store"

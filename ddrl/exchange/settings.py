@@ -29,7 +29,7 @@ class ExchangeConfig:
     """Ranks that train. Worker 0 is the chief unless --chief is dedicated."""
     parameter_servers: int | None = None
     """Ranks that each own a slice of the parameters (None: 1 per 8 workers). Where --exchange has no servers, None
-    means none. With 0 and --workers 1, the run is one process, without MPI."""
+    is 0. With 0 and --workers 1, the run is one process, without MPI."""
     chief: Literal["trains", "dedicated"] = "trains"
     """Whether worker 0 trains besides coordinating. dedicated: one more rank coordinates and does nothing else, as in
     the BA3C paper."""
@@ -42,7 +42,7 @@ class ExchangeConfig:
     quorum_deadline_seconds: float = 0.0
     """Close a step this long after its first gradient, with the gradients that have arrived (0: no deadline)."""
     max_staleness: int = 0
-    """Drop gradients that are more than this many versions old (0: none). For asynchronous updates."""
+    """Drop gradients that are more than this many updates old (0: keep all). For asynchronous updates."""
     store_chunks: int = 3
     """Parts of the central store, each with a lock of its own."""
     local_steps: int = 0
@@ -78,9 +78,10 @@ class ExchangeConfig:
             )
         if self.updates == "asynchronous" and self.may_close_early:
             name = "quorum" if self.quorum else "quorum_deadline_seconds"
-            checks.refuse(self, name, "asynchronous updates close no steps; leave it 0, or use --updates synchronous")
+            why = "asynchronous updates close no steps; leave it at 0, or use --updates synchronous"
+            checks.refuse(self, name, why)
         if not self.asynchronous and self.max_staleness:
-            checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it 0")
+            checks.refuse(self, "max_staleness", "synchronous gradients are never stale; leave it at 0")
 
     @property
     def kind(self) -> Exchange:
@@ -135,8 +136,8 @@ class OptimizerConfig:
     learning_rate_updates: int = 100_000
     """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the learning rate grows with the effective batch over --learning-rate-batch. none: not at all; linear: in
-    proportion (Goyal et al. 2017); sqrt: with the square root (Stooke and Abbeel 2018, A2C)."""
+    """How the learning rate grows with the ratio of the effective batch to --learning-rate-batch. none: not at all;
+    linear: in proportion (Goyal et al. 2017); sqrt: with the square root (Stooke and Abbeel 2018, A2C)."""
     learning_rate_batch: int = 0
     """Effective batch at which --learning-rate holds as it is, for --learning-rate-scaling."""
     warmup_updates: int = 0
@@ -165,7 +166,7 @@ class OptimizerConfig:
         checks.at_least(self, 1, "learning_rate_updates")
         checks.at_least(self, 0, "batch_size", "learning_rate_batch", "learning_rate_agent_steps", "warmup_updates")
         if (self.learning_rate_scaling == "none") != (self.learning_rate_batch == 0):
-            why = "says how, and --learning-rate-batch from which batch on; give both or neither"
+            why = "it says how the rate grows, and --learning-rate-batch from which batch on; give both, or neither"
             checks.refuse(self, "learning_rate_scaling", why)
         checks.above(self, 0.0, "learning_rate", why="0 learns nothing, and less than 0 unlearns")
         checks.at_least(self, 0.0, "learning_rate_end")

@@ -127,7 +127,7 @@ def explain(reports: Sequence[Report], name: Callable[[int], str]) -> str:
     if witness is not None:
         parts.append(f"{witness.name} has waited {witness.seconds:.0f} s for {_what(witness, name)}")
     if own is None and not silent:
-        parts.append(f"{name(rank)} went on meanwhile: if it is only slow, give --stall-seconds more")
+        parts.append(f"{name(rank)} went on meanwhile: if it is only slow, raise --stall-seconds")
     return "no progress: " + "; ".join(parts)
 
 

@@ -137,10 +137,9 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
             f"{machine.memory_bytes / 1e9:.1f} GB are free here: {remedy}"
         )
     most = ACTORS_PER_CORE if config.apex.actors else RANKS_PER_CORE
+    cores = f"{machine.cores} core{'s' * (machine.cores != 1)}"
     if heavy > most * machine.cores:
-        raise UsageError(
-            f"{heavy} ranks that compute are more than {most} for each of the {machine.cores} cores here: {remedy}"
-        )
+        raise UsageError(f"{heavy} ranks that compute are too many for {cores}, at most {most} for each: {remedy}")
     warnings = emulation_warnings(config, machine)
     if config.apex.actors >= machine.cores:
         crowd = f"the learner and {config.apex.actors} actors"
@@ -148,7 +147,7 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
         crowd = f"{config.exchange.workers} workers"
     else:
         return warnings
-    return [f"{crowd} share {machine.cores} cores: expect them to take turns", *warnings]
+    return [f"{crowd} share {cores}: expect them to take turns", *warnings]
 
 
 def emulation_warnings(config: TrainConfig, machine: Machine) -> list[str]:

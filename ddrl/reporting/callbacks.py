@@ -235,7 +235,7 @@ def _made(option: str, maker: Callable[[RunContext], Callback], context: RunCont
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{option} cannot be made: {in_one_line(error)}{raised_at(error)}; mend it") from error
+        raise UsageError(f"{option} cannot be made: {in_one_line(error)}{raised_at(error)}; fix it") from error
 
 
 def start_callbacks(context: RunContext) -> CallbackThread:

@@ -14,6 +14,7 @@ from ddrl.errors import UsageError
 from ddrl.files import write_whole
 from ddrl.reporting.atari_scores import Reference, reference_of
 from ddrl.reporting.metrics import read_metrics, while_training, whole, without_undone
+from ddrl.reporting.texts import counted
 from ddrl.rundir import load_config
 
 LEARNING_CURVE = "learning_curve.png"
@@ -160,7 +161,7 @@ def _draw(axes: Any, name: str, unit: float, scored: Records, evaluations: Recor
 def games_text(evaluations: Records) -> str:
     """How many games the evaluations have, such as 50 games, or 12 to 50 games."""
     games = sorted(record["games"] for record in evaluations)
-    return f"{games[0]} games" if games[0] == games[-1] else f"{games[0]} to {games[-1]} games"
+    return counted(games[0], "game") if games[0] == games[-1] else f"{games[0]} to {games[-1]} games"
 
 
 def _draw_references(axes: Any, reference: Reference | None, records: Records) -> None:

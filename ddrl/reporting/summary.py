@@ -86,7 +86,7 @@ def _learned(records: Records, game: str) -> list[str]:
     evaluations = [record for record in records if record["kind"] == "evaluation"]
     complete = whole(evaluations)
     if not complete and not online:
-        return ["no episode was over, so there is no score yet: train for longer"]
+        return ["no episode has ended, so there is no score yet: train for longer"]
     newest = bool(complete) and (complete[-1] is evaluations[-1] or not online)
     score = complete[-1]["mean"] if newest else online[-1]
     sentences = [f"score {_of_games(complete[-1])}" if newest else f"score {score:.1f}, mean of {_episodes(train)}"]

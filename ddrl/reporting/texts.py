@@ -45,10 +45,10 @@ def raw_score(score: float, digits: int = 1) -> str:
 
 
 def evaluation_line(record: Mapping[str, Any]) -> str:
-    """A line about an evaluation: mean, maximum, games, and the version and time of the snapshot that played."""
+    """A line about an evaluation: mean, maximum, games, and the update and time of the snapshot that played."""
     best = raw_score(record["maximum"])
     mean = f"evaluation: mean {record['mean']:.1f}, max {best} over {counted(record['games'], 'game')}"
-    taken = f"version {record['version']:,} at {duration(record['wall_seconds'])}"
+    taken = f"update {record['version']:,} at {duration(record['wall_seconds'])}"
     return ", ".join([mean, taken, *evaluation_remarks(record)])
 
 

@@ -12,6 +12,7 @@ from ddrl.config import EvaluationConfig
 from ddrl.config.evaluation import WHOLE_GAMES_SECONDS
 from ddrl.reporting.metrics import is_resumed
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.reporting.texts import counted
 
 SHORTEST_SECONDS = 8.0  # an evaluation gets this much, whatever its share of the time: with less it would say nothing
 PARTS = 6  # a run's share of the time is enough for at least so many evaluations
@@ -23,7 +24,7 @@ AT_ONCE, FINAL_AT_ONCE = 4, 20  # games at once: with few, the first are over so
 
 def announcement(config: EvaluationConfig, limit: float) -> str:
     """The text of the event with which the final evaluation begins, which may take `limit` seconds."""
-    games = f"{config.eval_games} games"
+    games = counted(config.eval_games, "game")
     at_most = "" if limit >= WHOLE_GAMES_SECONDS else f", {limit:.0f} s at most"
     return f"the final evaluation: {games}{at_most}; Ctrl-C ends it and keeps the games that are over"
 

@@ -89,7 +89,7 @@ class EvaluatorClient:
         if now < self._deadline and not self._silent(now):
             return False
         name = self._layout.name(self.rank)
-        self._event("evaluation_failed", f"{name} did not give the last result in time; the run ends without")
+        self._event("evaluation_failed", f"{name} did not report the final evaluation in time; the run ends without it")
         self._evaluations.lost()
         return True
 

@@ -107,7 +107,7 @@ class RunLog:
         self.event("started", text, seconds=phases, machine=self._machine, **more)
         if self._changed:
             names = ", ".join(self._changed)
-            text = f"{names} has other contents than at the start before: the run goes on with it"
+            text = f"{names}: changed since the last start; the run goes on with what is there now"
             self.event("plugin_changed", text)
         self.time_left.first_update(time.monotonic() - self.began, self.collector.agent_steps)
         self.event("phase", plan(self.config, self._spent_seconds), **self.phase(version))

@@ -366,7 +366,7 @@ def refuse_equal(configs: Iterable[TrainConfig]) -> None:
             for name in names:
                 values = {_value(other, name), _value(config, name)}
                 if len(values) > 1:
-                    why = f"points differ in it, and only {reader(config, name)} reads it; leave it out"
+                    why = f"points differ in it, and only {reader(config, name)} uses it; leave it out"
                     raise UsageError(f"{checks.flag(name)} {' and '.join(sorted(map(shown, values)))}: {why}")
 
 

@@ -22,6 +22,7 @@ from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.programs import python_command
 from ddrl.reporting.metrics import without_undone
+from ddrl.reporting.texts import counted
 from ddrl.studies.engine import duration
 from ddrl.studies.measures import EVALUATION, ONLINE, last_score
 from ddrl.studies.points import Point, outcome_of, state_of
@@ -294,6 +295,7 @@ def shares(at_once: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
         UsageError: there are fewer cores than trials.
     """
     if at_once > len(cores):
-        raise UsageError(f"--at-once {at_once}: there are {len(cores)} cores here; use at most one trial per core")
+        here = counted(len(cores), "core")
+        raise UsageError(f"--at-once {at_once}: this machine has {here}; use at most one trial per core")
     each = len(cores) // at_once
     return [tuple(cores[i * each : (i + 1) * each]) for i in range(at_once)]

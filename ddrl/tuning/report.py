@@ -151,7 +151,7 @@ def _sentence(plan: Plan, best: Trial) -> str:
 
 
 def _counts(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> str:
-    named = {"COMPLETE": "ended", "PRUNED": "stopped early", "FAIL": "failed", "RUNNING": "run or were interrupted"}
+    named = {"COMPLETE": "ended", "PRUNED": "stopped early", "FAIL": "failed", "RUNNING": "running or interrupted"}
     counts = {text: sum(trial.state.name == state for trial in trials) for state, text in named.items()}
     return f"{plan.trials} trials: {', '.join(f'{count} {text}' for text, count in counts.items() if count)}."
 

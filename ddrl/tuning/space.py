@@ -99,7 +99,7 @@ def check(base: TrainConfig, space: Sequence[Dimension]) -> list[TrainConfig]:
                 raise UsageError(f"--space {dimension.name}={value}: {refusals[0]}") from refusals[0]
     for dimension in space:
         if all(readers := [reader(config, dimension.option.field) for config in tried]):
-            raise UsageError(f"--space {dimension.name}: no trial would read it; only {readers[0]} does")
+            raise UsageError(f"--space {dimension.name}: no trial would use it; only {readers[0]} does")
     return tried
 
 

@@ -21,7 +21,7 @@ FOUR = Machine(4, 1 << 40)
 @pytest.mark.parametrize(
     "name, changes, message",
     [
-        ("ba3c", {"actors": 2}, "--actors 2: ba3c does not learn from a replay; leave it 0, or train apex-dqn"),
+        ("ba3c", {"actors": 2}, "--actors 2: ba3c does not learn from a replay; leave it at 0, or train apex-dqn"),
         (
             "dqn",
             {"actors": 2},
@@ -114,7 +114,7 @@ def test_batches_ahead_of_a_small_replay_are_warned_of():
 def test_more_actors_than_a_machine_can_bear_are_refused():
     config = config_of("apex-dqn", "smoke", actors=40)
     with pytest.raises(
-        UsageError, match="42 ranks that compute are more than 16 for each of the 2 cores here: lower --actors"
+        UsageError, match="42 ranks that compute are too many for 2 cores, at most 16 for each: lower --actors"
     ):
         check_machine(config, Machine(2, 1 << 40))
     with pytest.raises(UsageError, match="GB of memory .*: lower --actors"):

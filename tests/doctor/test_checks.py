@@ -72,14 +72,14 @@ def test_nothing_wrong():
         ("fine", "versions", "Python 3.11, ddrl 1", ""),
         ("fine", "run directory", "/runs/a, to be made in /runs, writable and shared", ""),
         ("fine", "memory", "free for needed: n1 8.0 GB for 1.2 GB, n2 8.0 GB for 2.0 GB", ""),
-        ("fine", "cores", "one or more for each worker; each rank may use 1 cores", ""),
+        ("fine", "cores", "one or more for each worker; each rank may use 1 core", ""),
         ("fine", "GPUs", "none asked for", ""),
         ("fine", "network", "1 pair, median 30 us, 1,200 MB/s, slowest 1,200 MB/s", ""),
         ("fine", "within a node", "2 pairs, median 2 us, 8,500 MB/s, slowest 8,000 MB/s", ""),
         ("fine", "listeners", "n1 127.0.0.1, n2 127.0.0.1", ""),
         ("fine", "host names", "all resolve: n1, n2", ""),
         ("fine", "clocks", "within 4.0 ms of one another", ""),
-        ("fine", "free space", "at n1: /runs 50.0 GB, /tmp 9.0 GB, /dev/shm 1.0 GB", ""),
+        ("fine", "free space", "on n1: /runs 50.0 GB, /tmp 9.0 GB, /dev/shm 1.0 GB", ""),
         ("fine", "limits", "open files and locked memory suffice", ""),
         ("fine", "worker loss", "MPI reports dead ranks (ULFM): --on-worker-loss survive works", ""),
     ]
@@ -209,7 +209,7 @@ def test_gpus():
     hidden = survey(*given[:2], *(dataclasses.replace(mine, gpus=[]) for mine in given[2:]), tensorflow_gpus={"n1": 1})
     assert worst(examine(hidden, NEED)) == ("problem", "GPUs", "nvidia-smi on n2 shows 0 of 1 GPUs")
     unusable = survey(*given, tensorflow_gpus={"n1": 1, "n2": 0})
-    assert worst(examine(unusable, NEED)) == ("problem", "GPUs", "n2 has 1 GPUs, and TensorFlow can use none")
+    assert worst(examine(unusable, NEED)) == ("problem", "GPUs", "n2 has 1 GPU, and TensorFlow can use none")
     assert examine(survey(), dataclasses.replace(NEED, gpus_per_node=2))[0].level == "problem"
 
 

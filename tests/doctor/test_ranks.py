@@ -61,7 +61,7 @@ def test_a_rank_that_differs_is_named(tmp_path):
     "fault, found",
     [
         ("absent", "no sign of rank 2 within 5 s; ranks that came: 0 on "),
-        ("frozen", " did not answer within 20 s: what it sees of its machine"),
+        ("frozen", " did not answer within 20 s (awaited: what it sees of its machine)"),
         ("no MPI", "MPI cannot be loaded"),
     ],
 )

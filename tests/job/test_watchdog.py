@@ -41,7 +41,7 @@ def test_a_rank_that_waits_for_nobody_is_to_blame_before_one_that_waits():
     assert culprit(reports) == (2, False)
     assert explain(reports, name) == (
         "no progress: rank 0 has waited 20 s for word from rank 2, rank 3; rank 2 went on meanwhile: if it is only "
-        "slow, give --stall-seconds more"
+        "slow, raise --stall-seconds"
     )
 
 

@@ -32,7 +32,7 @@ def test_an_algorithm_a_network_and_an_exchange_of_a_user_train_and_go_on(tmp_pa
     contents = [event["plugins"][str(plugin)] for event in events(run, "started")]
     assert contents[1] == hashlib.sha256(plugin.read_bytes()).hexdigest() != contents[0]
     (changed,) = events(run, "plugin_changed")
-    assert changed["text"].startswith(f"{plugin} has other contents than at the start before")
+    assert changed["text"].startswith(f"{plugin}: changed since the last start")
 
 
 def test_every_process_of_a_run_imports_its_plugins(tmp_path):

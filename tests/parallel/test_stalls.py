@@ -184,7 +184,7 @@ def test_an_evaluator_that_is_silent_at_the_end_does_not_keep_the_job(tmp_path):
     with train(run, *CATCH, *short, **fault) as job:
         assert job.wait(END_SECONDS) == 0, job.output
     (failed,) = events(run, "evaluation_failed")
-    assert failed["text"].startswith("the evaluator (rank 3) did not give the last result in time")
+    assert failed["text"].startswith("the evaluator (rank 3) did not report the final evaluation in time")
     assert failed["text"] in job.output.split("\n---")[0]
     assert result(run)["status"] == "finished" and newest(run).version == 150
 

@@ -228,7 +228,7 @@ def test_a_callback_may_have_a_method_of_any_other_name_and_one_that_cannot_be_m
     config = lambda *names: type("Config", (), {"run": RunConfig(loggers=(), callbacks=names)})
     (made,) = make_callbacks(RunContext(config("checks"), tmp_path)).values()
     assert type(made) is Checks
-    with pytest.raises(UsageError, match="^--callbacks fails cannot be made: AttributeError: .*nothing.*mend it$"):
+    with pytest.raises(UsageError, match="^--callbacks fails cannot be made: AttributeError: .*nothing.*fix it$"):
         make_callbacks(RunContext(config("fails"), tmp_path))
 
 

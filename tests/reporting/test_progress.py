@@ -135,7 +135,7 @@ def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
         progress.tick()
     assert text_of(file).splitlines() == [
         "starting 4 processes; TensorFlow loads in about 6 s ...",
-        "evaluation: mean 55.5, max 111 over 50 games, version 1,000 at 1:05",
+        "evaluation: mean 55.5, max 111 over 50 games, update 1,000 at 1:05",
         "1:17 worker lost: worker 1 [host n03] ended (signal 9)",
         "1:23  update 1,234  98,765,432 agent steps  12,210/s  score 42.4  loss 0.01234  entropy 1.234  lag 1.4",
     ]

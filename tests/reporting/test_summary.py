@@ -141,7 +141,7 @@ def test_counts_are_those_of_the_end_and_the_rate_is_that_of_training(tmp_path):
 
 def test_a_run_that_did_nothing(tmp_path):
     text = summarised(tmp_path)
-    assert "no episode was over" in text and "--resume" not in text and "no checkpoint was saved" in flat(text)
+    assert "no episode has ended" in text and "--resume" not in text and "no checkpoint was saved" in flat(text)
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_an_option_that_no_point_reads_is_told_of_once(tmp_path, monkeypatch, ca
     monkeypatch.setattr(command, "this_machine", lambda: support.MACHINE)
     words = [study, "--list", "--dir", str(tmp_path / "study"), "--train-options=--rmsprop-decay 0.5"]
     assert command.main(words) == 0
-    only = "only --optimizer rmsprop or rmsprop-centered reads it"
+    only = "only --optimizer rmsprop or rmsprop-centered uses it"
     line = f"ddrl: warning: --rmsprop-decay 0.5 does nothing in this run: {only}\n"
     assert capsys.readouterr().err.count(line) == times
 

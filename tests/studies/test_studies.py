@@ -254,10 +254,10 @@ def test_scores_are_those_of_ten_games_for_each_policy():
 @pytest.mark.parametrize(
     "part, changes, only",
     [
-        ("scores", {"simulators": 32}, "--simulators 32: only --parts speed-up alpha predictors reads it"),
-        ("scores", {"least_alpha": 60}, "--least-alpha 60: only --parts speed-up predictors reads it"),
-        ("predictors", {"alphas": (8, 32, 64)}, "--alphas 8 32 64: only --parts alpha reads it"),
-        ("speed-up", {"impala": True}, "--impala True: only --parts scores reads it"),
+        ("scores", {"simulators": 32}, "--simulators 32: only --parts speed-up alpha predictors uses it"),
+        ("scores", {"least_alpha": 60}, "--least-alpha 60: only --parts speed-up predictors uses it"),
+        ("predictors", {"alphas": (8, 32, 64)}, "--alphas 8 32 64: only --parts alpha uses it"),
+        ("speed-up", {"impala": True}, "--impala: only --parts scores uses it"),
         ("alpha", {"games": ("pong", "breakout")}, "--games pong breakout: only --parts scores plays more than"),
     ],
 )

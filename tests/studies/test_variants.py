@@ -46,7 +46,7 @@ def test_variants_of_a_layer_that_the_network_lacks_are_refused():
     sizes = {"variants": ("64:--fc-neurons 64", "256:--fc-neurons 256"), "games": ("ddrl/Catch-v0",)}
     for network, refused in (("ba3c", False), ("nature", True)):
         points = VARIANTS.points(settings(train_options=f"--network {network}", **sizes), MACHINE)
-        what = "--fc-neurons 256 and 64: points differ in it, and only --network ba3c reads it"
+        what = "--fc-neurons 256 and 64: points differ in it, and only --network ba3c uses it"
         with pytest.raises(UsageError, match=what) if refused else nullcontext():
             check_environments(point.config for point in points)
 
@@ -55,7 +55,7 @@ def test_variants_that_differ_in_what_none_of_them_reads_are_refused():
     epsilons = {"variants": ("small:--adam-epsilon 1e-8", "large:--adam-epsilon 1e-3"), "games": ("ddrl/Catch-v0",)}
     for words, refused in (("--optimizer rmsprop", True), ("--optimizer adam", False)):
         points = VARIANTS.points(settings(train_options=words, **epsilons), MACHINE)
-        what = "--adam-epsilon .* and .*: points differ in it, and only --optimizer adam reads it"
+        what = "--adam-epsilon .* and .*: points differ in it, and only --optimizer adam uses it"
         with pytest.raises(UsageError, match=what) if refused else nullcontext():
             check_environments(point.config for point in points)
 

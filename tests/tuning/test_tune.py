@@ -288,7 +288,7 @@ def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
         (("ba3c", *BASE, *SPACE, "--target-score", "1"), "trials have one only with --score evaluation; use that, or"),
         (
             ("ba3c", *BASE, *SPACE, "--no-evaluator", "--score", "evaluation"),
-            "--evaluator False: trials with --score evaluation have one; leave it out",
+            "--no-evaluator: trials with --score evaluation have one; leave it out",
         ),
         (("ba3c", *BASE, *SPACE, "--print-config"), "only `ddrl train` prints settings; leave it out of `ddrl tune`"),
         (("ba3c", *BASE, *SPACE, "--sbatch-options=-H"), "--sbatch-options goes with --submit: give both"),

@@ -149,8 +149,8 @@ class BoardPage {
     const running = [...this.state.runs.values()].filter((run) => run.state === "running").length;
     status.className = !answered ? "status lost" : running && this.source.live ? "status live" : "status";
     const reading = this.reading ? `reading, ${plural(this.reading, "run")} to go` : "";
-    const live = reading || (running ? `${running} running` : "nothing runs");
-    status.textContent = !answered ? "no answer from ddrl board; trying again" : this.source.live ? live : "as of when it was written";
+    const live = reading || (running ? `${running} running` : "nothing is running");
+    status.textContent = !answered ? "no answer from ddrl board; trying again" : this.source.live ? live : "as it was when this page was written";
   }
 
   /** The state in the address, behind the #, where no server sees it. */

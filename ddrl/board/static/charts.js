@@ -12,9 +12,9 @@ const CURVES = [
 const LAGS = [
   { title: "Lag", large: true, note: "updates between the parameters that acted and those that learn", names: [["train/lag_mean", "strong", "mean"], ["train/lag_max", "dotted", "largest"]] },
   { title: "Staleness", note: "updates while a gradient was on its way", names: [["train/staleness_mean", "strong", "mean"], ["train/staleness_max", "dotted", "largest"]] },
-  { title: "Lag of actors", note: "updates, of those that only act", names: [["train/actor_lag_mean", "strong", "mean"], ["train/actor_lag_max", "dotted", "largest"]] },
-  { title: "Exchange", note: "ms from a gradient that is sent to parameters that are there", names: [["train/exchange_ms", "strong"]] },
-  { title: "Computing", note: "ms of a gradient", names: [["train/compute_ms", "strong"]] },
+  { title: "Lag of actors", note: "updates by which the actors’ parameters are behind", names: [["train/actor_lag_mean", "strong", "mean"], ["train/actor_lag_max", "dotted", "largest"]] },
+  { title: "Exchange", note: "ms from sending a gradient to having new parameters", names: [["train/exchange_ms", "strong"]] },
+  { title: "Computing", note: "ms per gradient", names: [["train/compute_ms", "strong"]] },
   { title: "Gradients dropped", note: "in all", names: [["train/gradients_dropped", "strong"]] },
 ];
 

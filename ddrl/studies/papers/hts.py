@@ -165,7 +165,7 @@ class HtsSettings(BudgetSettings):
             for name in names:
                 given = all(getattr(self, name) != getattr(settings, name) for settings in usual)
                 if given and not set(parts) & set(self.parts):
-                    checks.refuse(self, name, f"only --parts {' '.join(parts)} reads it; leave it out")
+                    checks.refuse(self, name, f"only --parts {' '.join(parts)} uses it; leave it out")
         if len(self.games) > 1 and "scores" not in self.parts:
             checks.refuse(self, "games", "only --parts scores plays more than the first; give one")
 
