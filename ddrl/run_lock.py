@@ -69,14 +69,19 @@ def flock(descriptor: int, seconds: float, pause: float) -> bool | None:
         time.sleep(pause)
 
 
+def was_requeued() -> bool:
+    """Whether this process is in a Slurm job that was put back into the queue."""
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "")
+    return restarts.isdecimal() and int(restarts) > 0
+
+
 def _lock_of_a_lost_node(descriptor: int, path: Path) -> bool:
     """In a Slurm job that was requeued, waits for the lock, which a node that was lost may seem to hold for a while.
 
     Returns:
         Whether the lock was taken; false at once in any other process.
     """
-    restarts = os.environ.get("SLURM_RESTART_COUNT", "")
-    if not restarts.isdecimal() or int(restarts) == 0:
+    if not was_requeued():
         return False
     wait = f"this requeued job waits up to {REQUEUED_SECONDS / 60:g} minutes, in case a lost node holds its lock"
     print(f"ddrl: {path} is in use by another process; {wait}", file=sys.stderr, flush=True)

@@ -253,6 +253,7 @@ LEFT = {
     },
     "a stop": {"config.json": SETTINGS, "stop": "", "trained": ""},
     "half a stop": {"config.json": SETTINGS, "stop.17.tmp": ""},
+    "half a script": {"job.sbatch.17.tmp": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
 }
 WANTED = {

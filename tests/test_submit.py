@@ -306,8 +306,8 @@ echo 12
 """
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddrl, monkeypatch, inside):
+def with_sbatch(here, monkeypatch) -> None:
+    """A sbatch that notes its environment."""
     program = here / "bin" / "sbatch"
     program.parent.mkdir()
     program.write_text(NOTES)
@@ -315,6 +315,27 @@ def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddr
     monkeypatch.setattr("ddrl.slurm.submission.shutil.which", lambda name: str(program))
     for name, value in {"HOME": str(here), "PATH": f"{program.parent}:/usr/bin:/bin"}.items():
         monkeypatch.setenv(name, value)
+
+
+def test_a_script_and_a_note_are_not_written_through_links(here, ddrl, monkeypatch):
+    """In a directory of several users, somebody may have put there a link to any file of this user."""
+    with_sbatch(here, monkeypatch)
+    own, run = here / "own", here / "run"
+    own.write_text("kept")
+    run.mkdir()
+    (run / "job.sbatch").symlink_to(own)
+    assert ddrl(*SMOKE, "--run-dir", "run")[0] == 0
+    assert (run / "job.sbatch").read_text().startswith("#!") and not (run / "job.sbatch").is_symlink()
+    (run / "slurm-jobs.tsv").unlink()
+    (run / "slurm-jobs.tsv").symlink_to(own)
+    with pytest.raises(UsageError, match="job 13 was submitted, but cannot be recorded in .*: it is a link"):
+        note(run, JobRecord("13", run / "slurm-13.out"))
+    assert own.read_text() == "kept"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddrl, monkeypatch, inside):
+    with_sbatch(here, monkeypatch)
     own = {"SLURM_CONF": "/there", "SBATCH_ACCOUNT": "mine", "OMPI_MCA_btl": "tcp"}
     of_job = {"SLURM_MEM_PER_NODE": "8192", "SLURM_CPU_BIND": "cores", "PMIX_SYSTEM_TMPDIR": "x", "SRUN_DEBUG": "3"}
     of_job |= {"SLURM_JOB_ID": "7"} if inside else {}
@@ -584,12 +605,16 @@ def test_a_run_whose_name_begins_with_a_dash_is_asked_to_save(here):
     assert (here / "-run" / "slurm-jobs.tsv").exists() and "invalid option" not in done.stderr
 
 
-def test_a_job_follows_no_link_to_note_itself(here):
-    (here / "run").mkdir()
-    (here / "outside").write_text("mine\n")
-    (here / "run" / "slurm-jobs.tsv").symlink_to(here / "outside")
-    done = in_job(here, f'{FAKES}note_job "$HOME/run"; echo noted')
-    assert done.stdout == "noted\n" and (here / "outside").read_text() == "mine\n", done.stderr
+def test_a_job_notes_itself_in_no_link_and_no_pipe(here):
+    """A link may lead to any file of this user, and a pipe is waited for without end."""
+    (here / "own").write_text("kept")
+    for name in ("linked", "piped"):
+        (here / name).mkdir()
+    (here / "linked" / "slurm-jobs.tsv").symlink_to(here / "own")
+    os.mkfifo(here / "piped" / "slurm-jobs.tsv")
+    done = in_job(here, f"{FAKES}note_job linked\n[[ $(<own) != kept ]] || note_job piped\nnote_job new")
+    assert done.returncode == 0, done.stderr
+    assert (here / "own").read_text() == "kept" and (here / "new" / "slurm-jobs.tsv").read_text() == "1\t\n"
 
 
 def test_a_task_that_is_warned_before_it_begins_goes_back(here):

@@ -7,6 +7,7 @@ what it wrote.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -22,6 +23,8 @@ SEEN_SECONDS = 10.0  # network file systems show another node's file late
 LOOK_SECONDS = 0.05
 RANK_0_FILE = "token"
 JOB_VARIABLES = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",))
+
+_OURS = re.compile(rf"(rank-\d+|{RANK_0_FILE})(\.\d+\.tmp)?")  # names of files that ranks write
 
 
 class Arrival(NamedTuple):
@@ -74,8 +77,7 @@ class Probe:
         error = ""
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            content = {"host": host, "failure": failure, "nonce": self.nonce}
-            write_json(self._directory / rank_file(self.rank), content)
+            self._write(rank_file(self.rank), {"host": host, "failure": failure, "nonce": self.nonce})
         except OSError as failed:
             error = failed.strerror or str(failed)
         return Place(str(self.base), error, free_bytes(str(self.base)))
@@ -83,7 +85,7 @@ class Probe:
     def write_token(self, token: str) -> None:
         """Rank 0's file for all; where it cannot be written no rank will see it."""
         with contextlib.suppress(OSError):
-            write_json(self._directory / RANK_0_FILE, {"nonce": token})
+            self._write(RANK_0_FILE, {"nonce": token})
 
     def sees(self, nonces: Mapping[str, str]) -> set[str]:
         """Which files come in sight here.
@@ -111,11 +113,23 @@ class Probe:
         return arrivals
 
     def clean(self) -> None:
-        """Removes what this rank wrote, on rank 0 what any has; then the directory, if it is empty."""
+        """Removes what this rank wrote, on rank 0 what any has; then the directory, if it is empty. No other files."""
         own = rank_file(self.rank)
         with contextlib.suppress(OSError):
-            for name in os.listdir(self._directory):
-                if self.rank == 0 or name.startswith(f"{own}.") or name == own:
+            for name in [] if self._directory.is_symlink() else os.listdir(self._directory):
+                if _OURS.fullmatch(name) and (self.rank == 0 or name.startswith(f"{own}.") or name == own):
                     (self._directory / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._directory.rmdir()
+
+    def _write(self, name: str, content: dict[str, str]) -> None:
+        """Writes a file of the directory.
+
+        Where others may write, a link in the directory's place may lead to any directory of this user.
+
+        Raises:
+            OSError: it cannot be written, or a link is in the directory's place.
+        """
+        if self._directory.is_symlink():
+            raise OSError(errno.ELOOP, f"{self._directory.name} is a link", str(self._directory))
+        write_json(self._directory / name, content)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl.files import new_file
+from ddrl.files import new_file, read_regular
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Role, Wait
 from ddrl.rundir import RESULT, STALLED, write_json
@@ -290,7 +290,7 @@ def read_reports(run_dir: Path, ranks: int) -> Iterable[Report]:
     """The reports of all ranks that wrote one, without those that an earlier job of more ranks has left there."""
     for path in sorted(run_dir.glob("stacks-*.txt")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            content = json.loads(path.read_text().partition("\n")[0])
+            content = json.loads(read_regular(path).partition(b"\n")[0])
             report = Report(**content | {"peers": tuple(content["peers"])})
             if report.rank < ranks:
                 yield report

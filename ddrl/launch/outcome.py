@@ -17,6 +17,7 @@ from rich.console import Console
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.files import open_regular
 from ddrl.named_runs import go_on
 
 ENDED_WELL = ("finished", "target")
@@ -94,7 +95,7 @@ def _print_failure(path: Path, log_start: int, message: str, overdue: str, conso
 def log_tail(path: Path, start: int = 0) -> list[str]:
     """The last lines since byte `start`, without mpirun's own farewell, unless there is nothing else."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(start, path.stat().st_size - LOG_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
 """The start of a rank, before MPI: notes that tell how far each rank has come, and a limit on its wait for the others.
 
 MPI_Init waits for all ranks without a limit, and holds Python's global interpreter lock meanwhile: only a thread that
-does not need this lock, such as that of faulthandler, can end the wait. This module and `cluster.job` need only the
-standard library, so that they can run before anything that may fail.
+does not need this lock, such as that of faulthandler, can end the wait. This module, `cluster.job`, and `ddrl.files`
+need only the standard library, so that they can run before anything that may fail.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.job import detect_job
+from ddrl.files import new_file, read_regular
 
 MARGIN_SECONDS = 30.0  # the launcher gives up so long before the ranks do, since it can name those that are missing
 RANKS = "ranks"
@@ -43,6 +44,8 @@ class Note(NamedTuple):
 def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int, name: str = "") -> None:
     """Writes RUN/ranks/RANK, a Note, except in a job of one process. An error in writing is ignored.
 
+    In the directory of somebody else, a link may lead to any file of this user: it is not followed.
+
     Args:
         run_dir: the run directory; if it does not exist, no note is written.
         environ: environment variables of this rank.
@@ -52,10 +55,12 @@ def leave_note(run_dir: Path, environ: Mapping[str, str], stage: int, name: str 
     job = detect_job(environ)
     if job is None:
         return
+    note, directory = Note(socket.gethostname(), os.getpid(), stage, name), run_dir / RANKS
     with contextlib.suppress(OSError):
-        (run_dir / RANKS).mkdir(exist_ok=True)
-        note = Note(socket.gethostname(), os.getpid(), stage, name)
-        (run_dir / RANKS / str(job.rank)).write_text(json.dumps(note._asdict()) + "\n")
+        directory.mkdir(exist_ok=True)
+        if not directory.is_symlink():
+            with open(new_file(directory / str(job.rank)), "w") as file:
+                file.write(json.dumps(note._asdict()) + "\n")
 
 
 def notes(run_dir: Path) -> dict[int, Note]:
@@ -63,21 +68,24 @@ def notes(run_dir: Path) -> dict[int, Note]:
     by_rank = {}
     for path in _paths(run_dir):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            by_rank[int(path.name)] = Note(**json.loads(path.read_text()))
+            by_rank[int(path.name)] = Note(**json.loads(read_regular(path)))
     return by_rank
 
 
 def clear_notes(run_dir: Path) -> None:
-    """Removes the notes of an earlier start."""
+    """Removes the notes of an earlier start, and no other files."""
     for path in _paths(run_dir):
         path.unlink(missing_ok=True)
 
 
 def _paths(run_dir: Path) -> list[Path]:
+    """The files of notes; none if a link is in the place of their directory."""
+    directory = run_dir / RANKS
     try:
-        return [run_dir / RANKS / name for name in os.listdir(run_dir / RANKS)]
+        names = [] if directory.is_symlink() else os.listdir(directory)
     except OSError:
         return []
+    return [directory / name for name in names if name.isdecimal()]
 
 
 def missing(run_dir: Path, ranks: int) -> list[int]:

@@ -180,12 +180,13 @@ launch() {
 }
 
 # note_job RUN: writes into RUN which job this is and where its output goes, for `ddrl status` and `ddrl logs`. A
-# directory that cannot be made is ddrl's to refuse.
+# directory that cannot be made is ddrl's to refuse. A link or pipe of somebody else is left alone: the link may lead to
+# any file of this user.
 note_job() {
   local jobs=$1/slurm-jobs.tsv output
+  [[ ! -L $jobs && (-f $jobs || ! -e $jobs) ]] || return 0
   ! grep -qs "^$THIS_JOB"$'\t' "$jobs" || return 0
   output=$(scontrol show job "$THIS_JOB" | sed -n 's/^ *StdOut=//p' | head -n 1) || true
-  [[ ! -L $jobs ]] || return 0 # in the directory of somebody else, it may lead to any file of this user
   mkdir -p "$1" 2>/dev/null && printf '%s\t%s\n' "$THIS_JOB" "$output" 2>/dev/null >>"$jobs" || true
 }
 

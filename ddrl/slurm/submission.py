@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddrl.errors import UsageError
+from ddrl.files import write_whole
 from ddrl.slurm.site import Site
 
 SUBMIT_SECONDS = 60.0
@@ -39,7 +40,7 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
     """
     require_sbatch()
     try:
-        script.write_text(text)
+        write_whole(script, text.encode())  # not through a link, nor into a file, of somebody else
     except OSError as error:
         raise UsageError(f"cannot write {script}: {error.strerror}; choose another directory") from error
     try:

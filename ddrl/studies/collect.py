@@ -15,6 +15,7 @@ from typing import Any
 from ddrl import rundir
 from ddrl.checks import flag
 from ddrl.errors import UsageError
+from ddrl.files import write_whole
 from ddrl.reporting.machine import in_words
 from ddrl.reporting.texts import counted
 from ddrl.studies import comparable, figures, measures, provenance
@@ -64,7 +65,7 @@ def collect(plan: Plan, study: Study) -> None:
     try:
         rundir.write_json(plan.directory / RESULTS, results)
         for name, content in files.items():
-            (plan.directory / name).write_text(content)
+            write_whole(plan.directory / name, content.encode())
     except OSError as error:
         raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or fix permissions") from error
     print(f"report: {plan.directory / PAGE}\nbeside it: {', '.join(names)}")

@@ -15,6 +15,7 @@ from typing import Any
 from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.files import write_whole
 from ddrl.named_settings import RULES, by_group, differences
 from ddrl.reporting.metrics import complete
 from ddrl.resumable import FREE
@@ -140,8 +141,8 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
     )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / FIGURE).write_bytes(png.getvalue())
-        (directory / PAGE).write_text(page)
+        write_whole(directory / FIGURE, png.getvalue())
+        write_whole(directory / PAGE, page.encode())
     except OSError as error:
         raise UsageError(f"--output {directory}: {error.strerror}; choose one that can be written") from error
     print(printable("\n".join([f"{found}\n", *(part.markdown() for part in tables), *notes])))

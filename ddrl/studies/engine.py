@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl import programs, rundir
+from ddrl import programs, run_lock, rundir
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting import machine
@@ -22,6 +22,7 @@ from ddrl.studies.points import POINTS, Point, note_failure
 
 MACHINE = "machine.json"
 LINE_SECONDS = 60.0  # between progress lines where there is no terminal
+LOCK_SECONDS = 0.5  # between two looks at a lock
 OVERDUE_SECONDS = 60.0  # how far a point may overrun its expected end before the time left is called unknown
 VERBS = {"waiting": "begins", "interrupted": "goes on", "failed": "is tried again"}
 
@@ -47,10 +48,12 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
     failed = 0
     for place, point in enumerate(left):
         number = f"[{place + 1 + len(wanted) - len(left)}/{len(wanted)}] {point.name}"
-        before = plan.state(point).status
+        before = _status(plan, point, interrupts)
         if before in ("running", "finished"):
             text = "another process is running it" if before == "running" else "has finished in the meantime"
             print(f"{number}: {text}", flush=True)
+            if interrupts.stop:
+                break
             continue
         running = Running(plan.path(point))
 
@@ -68,6 +71,15 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
             print("stopped, as requested; the same command continues from here", flush=True)
             break
     return failed
+
+
+def _status(plan: Plan, point: Point, interrupts: Interrupts) -> str:
+    """The status of a point. A requeued Slurm job waits for one that is running, as a lost node may seem to hold its
+    lock for a while."""
+    end = time.monotonic() + (run_lock.REQUEUED_SECONDS if run_lock.was_requeued() else 0.0)
+    while (status := plan.state(point).status) == "running" and time.monotonic() < end and not interrupts.stop:
+        time.sleep(LOCK_SECONDS)
+    return status
 
 
 def run_one(plan: Plan, run: Run, point: Point) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl.errors import UsageError
+from ddrl.files import write_whole
 from ddrl.reporting.plots import STYLE
 from ddrl.studies.heat import HeatMap, draw_heat
 
@@ -140,10 +141,13 @@ def save(figure: Any, directory: Path) -> tuple[Path, Path]:
     import matplotlib
 
     paths = directory / "figure.png", directory / "figure.pdf"
+    png, pdf = io.BytesIO(), io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(png, dpi=200, format="png")
+        figure.savefig(pdf, metadata={"CreationDate": None}, format="pdf")
     try:
-        with matplotlib.rc_context(_STYLE):
-            figure.savefig(paths[0], dpi=200)
-            figure.savefig(paths[1], metadata={"CreationDate": None})
+        for path, data in zip(paths, (png, pdf)):
+            write_whole(path, data.getvalue())
     except OSError as error:
         raise UsageError(f"cannot write figures in {directory}: {error.strerror or error}; free space") from error
     return paths

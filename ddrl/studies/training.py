@@ -29,7 +29,8 @@ def train_point(point: Point, path: Path) -> None:
 
     config, resume = settings_in(point.config, path)
     said = io.StringIO()
-    status = launch.train(config, path if resume else None, this_machine(), Console(file=said, width=1000))
+    console = Console(file=said, width=1000, markup=False)  # names of directories may look like markup
+    status = launch.train(config, path if resume else None, this_machine(), console)
     if status == 1:
         lines = [line for line in said.getvalue().splitlines() if line.startswith("ddrl:")]
         raise RuntimeError(lines[-1].removeprefix("ddrl: ") if lines else "the run failed")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddrl.errors import UsageError
+from ddrl.files import write_whole
 from ddrl.named_settings import as_yaml, by_name
 from ddrl.reporting import machine
 from ddrl.reporting.texts import number
@@ -63,7 +64,7 @@ def collect(plan: Plan) -> None:
     }
     try:
         for name, content in files.items():
-            (plan.directory / name).write_text(content)
+            write_whole(plan.directory / name, content.encode())
     except OSError as error:
         raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or fix permissions") from error
     print(f"best: {_sentence(plan, best)}")

@@ -49,6 +49,30 @@ def test_a_directory_that_takes_no_file(tmp_path):
     assert (place.path, place.error) == (str(tmp_path), "File exists")
 
 
+def test_a_link_in_the_place_of_the_directory_is_not_followed(tmp_path):
+    """Where many may write, somebody else may have made it, since the number of a job is known before it begins."""
+    own = tmp_path / "own"
+    own.mkdir()
+    names = ("thesis", RANK_0_FILE, rank_file(0))
+    for name in names:
+        (own / name).write_text("kept")
+    (tmp_path / ".ddrl-doctor-job").symlink_to(own)
+    rank = Probe(tmp_path, "job", 0)
+    assert rank.arrive("n0").error == ".ddrl-doctor-job is a link"
+    rank.write_token("t")
+    rank.clean()
+    assert {file.name: file.read_text() for file in own.iterdir()} == dict.fromkeys(names, "kept")
+
+
+def test_only_files_that_ranks_write_are_removed(tmp_path):
+    rank = Probe(tmp_path, "job", 0)
+    rank.arrive("n0")
+    for name in ("thesis", "rank-1", "rank-1.77.tmp", "token.78.tmp"):
+        (tmp_path / ".ddrl-doctor-job" / name).touch()
+    rank.clean()
+    assert [file.name for file in (tmp_path / ".ddrl-doctor-job").iterdir()] == ["thesis"]
+
+
 def test_names():
     assert job_name({"PMIX_NAMESPACE": "prterun-n1@1"}) == "prterun-n1_1"
     assert job_name({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}) == "7-0"

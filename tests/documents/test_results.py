@@ -6,7 +6,6 @@ import gzip
 import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
@@ -32,12 +31,7 @@ def test_every_figure_is_drawn_from_data():
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures that are saved as empty files: pixels take more than half of the time of a report."""
-
-    def savefig(figure, target, **options):
-        if isinstance(target, Path):
-            target.touch()
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, target, **options: None)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -67,6 +68,7 @@ def test_what_a_job_of_more_ranks_has_left_is_no_report_of_this_one(tmp_path):
     for each in (report(1, "word", (0,)), report(7, "gradients", (9,))):
         (tmp_path / f"stacks-{each.rank}.txt").write_text(json.dumps(each._asdict()) + "\nThread 0x1:\n")
     (tmp_path / "stacks-0.txt").write_text('{"rank": 0}\n')
+    os.mkfifo(tmp_path / "stacks-2.txt")  # a reader of which would wait for ever
     assert list(watchdog.read_reports(tmp_path, 4)) == [report(1, "word", (0,))]
 
 

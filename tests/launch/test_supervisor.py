@@ -125,6 +125,28 @@ def test_ranks_of_every_launcher_leave_notes_with_their_names(tmp_path):
     assert start.notes(tmp_path)[0].name == "", "of an earlier version"
 
 
+def test_notes_follow_no_link_and_nothing_else_is_removed(tmp_path):
+    """In a directory of several users, somebody may have put there a link to any file of this user."""
+    rank, ranks, own = {"PMI_RANK": "0"}, tmp_path / start.RANKS, tmp_path / "own"
+    own.mkdir()
+    for name in ("0", "thesis"):
+        (own / name).write_text("kept")
+    ranks.symlink_to(own)
+    start.leave_note(tmp_path, rank, start.BEGUN)
+    start.clear_notes(tmp_path)
+    assert {file.name: file.read_text() for file in own.iterdir()} == {"0": "kept", "thesis": "kept"}
+    ranks.unlink()
+    ranks.mkdir()
+    (ranks / "0").symlink_to(own / "thesis")
+    (ranks / "list.txt").touch()
+    start.leave_note(tmp_path, rank, start.BEGUN)
+    assert (own / "thesis").read_text() == "kept" and start.notes(tmp_path)[0].pid == os.getpid()
+    os.mkfifo(ranks / "1")  # a reader of which would wait for ever
+    assert list(start.notes(tmp_path)) == [0]
+    start.clear_notes(tmp_path)
+    assert [file.name for file in ranks.iterdir()] == ["list.txt"]
+
+
 @pytest.mark.parametrize(
     "stages, said", [((start.AT_MPI,), "rank 0 died"), ((start.BEGUN, start.IN_JOB), "ranks 0, 1")]
 )

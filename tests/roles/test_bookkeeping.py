@@ -23,6 +23,7 @@ from ddrl.roles import evaluations as evaluations_module
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.roles.evaluations import Evaluations
+from ddrl.roles.hashes import HASHES, ParameterHashes, parameter_hash
 from ddrl.roles.norms import NormMeter
 
 
@@ -338,3 +339,19 @@ def test_where_workers_host_servers_each_process_turns_to_its_own_and_others_to_
     with pytest.raises(RoleLost, match="worker 0, the chief"):
         essential_lost(PeerLost(0), here)
     essential_lost(PeerLost(2), here)
+
+
+def test_hashes_of_parameters_are_appended_and_not_through_a_link(tmp_path):
+    """In a directory of several users, a link may lead to any file of this user."""
+    parameters = np.ones(3, np.float32)
+    for version in (7, 8):
+        hashes = ParameterHashes(tmp_path)
+        hashes.add(version, parameters)
+        hashes.add(version, parameters)
+        hashes._file.close()
+    lines = [f"{version} {parameter_hash(parameters)}" for version in (7, 8)]
+    assert (tmp_path / HASHES).read_text().splitlines() == lines
+    (tmp_path / HASHES).rename(tmp_path / "own")
+    (tmp_path / HASHES).symlink_to(tmp_path / "own")
+    with pytest.raises(OSError, match="it is a link"):
+        ParameterHashes(tmp_path)

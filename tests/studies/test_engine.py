@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import types
 
@@ -156,6 +157,20 @@ def test_a_point_that_another_process_runs_is_left_to_it(tmp_path, capsys):
     assert "another process is running it" in capsys.readouterr().out
 
 
+def test_a_requeued_job_waits_for_a_point_that_a_lost_node_seems_to_run(tmp_path, monkeypatch):
+    """Without that its task of the array would end well, and nobody would run the point."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    runner = Runner()
+    _, plan = begun(tmp_path, runner)
+    path = plan.path(plan.points[0])
+    path.mkdir(parents=True)
+    lock = os.open(path / run_lock.LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.3, os.close, (lock,)).start()
+    run_points(plan, runner, plan.points[:1])
+    assert runner.ran == NAMES[:1]
+
+
 def test_a_point_alone_by_name_or_number(tmp_path):
     runner = Runner()
     _, plan = begun(tmp_path, runner)
@@ -255,7 +270,12 @@ def test_collecting_reports_what_has_finished_and_names_the_rest(tmp_path, capsy
     made, plan = begun(tmp_path, Runner())
     run_points(plan, Runner(size1_seed2="fail", size2_seed1="stop"))
     capsys.readouterr()
+    own = tmp_path / "own"
+    own.write_text("kept")
+    for name in (TABLE, "figure.png", "figure.pdf"):  # where several users work, somebody may have put them there
+        (tmp_path / name).symlink_to(own)
     collect(plan, made)
+    assert own.read_text() == "kept"
     said = capsys.readouterr().out
     for text in (
         "|    1 |     5 |",

@@ -75,9 +75,11 @@ def states(directory: Path) -> list[str]:
 
 def test_a_search_and_its_report(fake, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(report, "ENOUGH", 8)
+    (tmp_path / "own").write_text("kept")
+    (tmp_path / report.BEST).symlink_to(tmp_path / "own")  # by somebody else, where several users work
     assert begin(tmp_path, "--trials", "8") == 0
     ended = trials(tmp_path)
-    assert states(tmp_path) == ["COMPLETE"] * 8
+    assert states(tmp_path) == ["COMPLETE"] * 8 and (tmp_path / "own").read_text() == "kept"
     best = max(ended, key=lambda trial: trial.value)
     for trial in ended:
         run = rundir.load_config(tmp_path / "trials" / f"{trial.number:04d}")
@@ -225,12 +227,14 @@ def test_the_journal_is_written_where_the_file_system_has_no_locks(fake, tmp_pat
     assert not (tmp_path / "claims" / "journal.lock").exists(), "it was released"
 
 
-def test_half_a_line_at_the_end_of_the_journal_is_cut_off(fake, tmp_path):
-    """As a full disk leaves it: what is appended to it could not be read."""
+def test_half_a_line_at_the_end_of_the_journal_costs_no_more_than_itself(fake, tmp_path):
+    """A full disk or a killed process leaves it. The next line would continue it, and none behind it could be read."""
     assert begin(tmp_path, "--trials", "1") == 0
     with (tmp_path / JOURNAL).open("ab") as file:
-        file.write(b'{"op_code":')
-    assert tune(tmp_path, "--trials", "3") == 0 and states(tmp_path) == ["COMPLETE"] * 3
+        file.write(b'{"op_code":4,"worker_id":"x","study')
+    assert tune(tmp_path, "--trials", "2") == 0 and states(tmp_path) == ["COMPLETE"] * 2
+    for line in (tmp_path / JOURNAL).read_bytes().splitlines():
+        json.loads(line)
 
 
 def test_a_trial_whose_process_ended_while_it_was_drawn_is_gone_on_with(fake, tmp_path):

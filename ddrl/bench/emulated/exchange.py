@@ -49,8 +49,9 @@ class StepArguments(ExchangeArguments):
     """Synchronous steps in a block."""
     rounds: int = 12
     """Rounds; each has one block of ours and of every bare loop, so that they are compared in pairs."""
-    grpc: bool = True
-    """Measure TensorFlow's gRPC accumulators, too. Its servers listen on every interface meanwhile."""
+    grpc: bool = False
+    """Measure TensorFlow's gRPC accumulators, too. Its servers listen on every interface meanwhile, and obey whoever
+    connects: use it only on a machine that others cannot reach."""
     grpc_steps: int = 60
     """Steps of TensorFlow's gRPC path."""
 

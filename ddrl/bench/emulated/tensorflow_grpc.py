@@ -5,7 +5,7 @@ into a conditional accumulator there, the chief takes the average once all worke
 server, and hands out one token per worker; a worker that has its token reads the shards.
 
 TensorFlow's server listens on every interface, without authentication, for as long as the benchmark runs (one
-more reason why ddrl does not use it): on a shared machine use `--no-grpc`.
+more reason why ddrl does not use it): so it is measured with `--grpc` only, which is not for shared machines.
 """
 
 from __future__ import annotations
