@@ -15,7 +15,8 @@ from cluster.session import SessionFiles
 from cluster.topology import CORES_ON_NODE, visible_gpus
 
 # An allocation's variables would make mpirun start the ranks through srun, on other machines too.
-FOREIGN_VARIABLES = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_")
+HYDRA_VARIABLES = ("HYDRA_BOOTSTRAP", "HYDRA_LAUNCHER", "I_MPI_HYDRA_BOOTSTRAP")  # of the mpirun of MPICH and Intel MPI
+FOREIGN_VARIABLES = ("SLURM_", "PMIX_", "PMI_", "OMPI_COMM_", *HYDRA_VARIABLES)
 # All ranks are on this machine: shared memory and self carry everything, and nothing listens to a network, whatever a
 # site's modules set for runs over several.
 LOCAL_TRANSPORTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^tcp,ofi,openib,uct,usnic"}

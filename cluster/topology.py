@@ -91,11 +91,15 @@ def _listed(text: str) -> tuple[str, ...]:
 def _own_gpus(environ: Mapping[str, str]) -> bool:
     """Whether srun gave this rank GPUs of its own. In its control group each rank may call its first one 0.
 
-    SLURM_TRES_PER_TASK also names other things, such as cpu=8.
+    SLURM_TRES_PER_TASK also names other things, such as cpu=8. In a heterogeneous job, _HET_GROUP_ and the number of
+    a component are at the end of the names.
     """
     job = detect_job(environ)
     by_srun = job is not None and job.launcher != "openmpi"
-    return by_srun and ("SLURM_GPUS_PER_TASK" in environ or "gpu" in environ.get("SLURM_TRES_PER_TASK", ""))
+    return by_srun and any(
+        name.startswith("SLURM_GPUS_PER_TASK") or (name.startswith("SLURM_TRES_PER_TASK") and "gpu" in value)
+        for name, value in environ.items()
+    )
 
 
 def gather_seats(comm: Any, environ: Mapping[str, str] = os.environ) -> tuple[Seat, ...]:

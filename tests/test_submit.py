@@ -352,13 +352,14 @@ def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddr
 # job.sh ---------------------------------------------------------------------------------------------------------------
 
 
-def in_job(here, program: str, *words: str) -> subprocess.CompletedProcess:
+def in_job(here, program: str, *words: str, **more: str) -> subprocess.CompletedProcess:
+    """Runs a program of bash in a job; `more` are variables of the job."""
     variables = {
         "SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_END_TIME": "1", sites.VARIABLE: "", "LAUNCHER": "srun",
         "PATH": os.environ["PATH"], "HOME": str(here),
     }  # fmt: skip
     command = ["bash", "-c", f'source "{sites.HERE}/job.sh"\n{program}', "job", *words]
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, env=variables | more, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize(
@@ -543,7 +544,10 @@ TOLD = '{ printenv | grep ^SRUN_ || true; }; printf "%s " "${LAUNCH[@]}"'
 @pytest.mark.parametrize(
     "settings, told",
     [
-        ("LAUNCHER=mpirun SLURM_CPUS_PER_TASK=4", ["mpirun --with-ft ulfm --bind-to none -n 8 "]),
+        ("LAUNCHER=mpirun MPI='mpirun (Open MPI) 5.0.8'", ["mpirun --with-ft ulfm --bind-to none -n 8 "]),
+        ("LAUNCHER=mpirun MPI='mpirun (Open MPI) 10.0.0'", ["mpirun --with-ft ulfm --bind-to none -n 8 "]),
+        ("LAUNCHER=mpirun MPI='mpirun (Open MPI) 4.1.6'", ["mpirun --bind-to none -n 8 "]),
+        ("LAUNCHER=mpirun MPI='Intel(R) MPI Library for Linux* OS, Version 2021.9'", ["mpirun -n 8 "]),
         (
             "LAUNCHER=srun SLURM_CPUS_PER_TASK=4",
             ["SRUN_CPUS_PER_TASK=4", "srun --mpi=pmix --kill-on-bad-exit=1 --ntasks=8 "],
@@ -558,9 +562,66 @@ TOLD = '{ printenv | grep ^SRUN_ || true; }; printf "%s " "${LAUNCH[@]}"'
     ],
 )  # fmt: skip
 def test_what_starts_the_ranks_and_how_many_cores_srun_gives_them(here, settings, told):
-    """The srun with which mpirun starts its daemons has to give them all cores of their nodes."""
-    done = in_job(here, f"export SRUN_CPUS_PER_TASK=3\n{settings}\nlaunch 8\n{TOLD}")
+    """The srun with which mpirun starts its daemons has to give them all cores of their nodes.
+
+    Only Open MPI 5 can go on without a rank, and other MPIs refuse the options of Open MPI.
+    """
+    program = here / "bin" / "mpirun"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\n[ "$*" = --version ] && echo "$MPI"\n')
+    program.chmod(0o755)
+    settings = f"PATH=$HOME/bin:$PATH SLURM_CPUS_PER_TASK=4\nexport SRUN_CPUS_PER_TASK=3 MPI=\n{settings}"
+    done = in_job(here, f"{settings}\nlaunch 8\n{TOLD}")
     assert sorted(done.stdout.splitlines()) == told, done.stderr
+
+
+@pytest.mark.parametrize(
+    "asked, kept",
+    [("cpu=1", ""), ("cpu:2", ""), ("cpu=8,gres/gpu:a100=1", "gres/gpu:a100=1"), ("gres/gpu=1,cpu=8", "gres/gpu=1")],
+)
+def test_srun_is_told_of_one_number_of_processors(here, asked, kept):
+    """A site's limit of memory for each processor raises SLURM_CPUS_PER_TASK alone, and srun ends if they differ."""
+    names = ("SLURM_TRES_PER_TASK", "SLURM_TRES_PER_TASK_HET_GROUP_1")
+    done = in_job(here, "printenv | grep ^SLURM_TRES_ || true", **dict.fromkeys(names, asked))
+    assert sorted(done.stdout.splitlines()) == [f"{name}={kept}" for name in names if kept], done.stderr
+
+
+def test_the_end_of_a_heterogeneous_job_is_that_of_its_first_component(here):
+    """Slurm before 23.02 tells it in the queue alone, in a line for each component."""
+    program = here / "bin" / "squeue"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 2026-11-23T12:00:00\necho 2026-11-23T12:00:00\n")
+    program.chmod(0o755)
+    variables = {"SLURM_JOB_END_TIME": "", "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    done = in_job(here, 'date -d "@$SLURM_JOB_END_TIME" +%FT%T', **variables)
+    assert done.stdout == "2026-11-23T12:00:00\n", done.stderr
+
+
+def test_the_nodes_of_all_components_need_one_version(here):
+    nodes = [f"SLURM_JOB_NUM_NODES{suffix}=1" for suffix in ("", "_HET_GROUP_0", "_HET_GROUP_1")]
+    settings = " ".join(["HET_GROUPS=0,1", *nodes])
+    says = '{ if [[ $* == *het-group=1* ]]; then echo "n3: no ddrl"; else echo "n1: ddrl 1.0"; fi; }'
+    done = in_job(here, f'{settings}\ntimeout() {{ shift 3; "$@"; }}\nsrun() {says}\ncheck_nodes')
+    assert done.returncode == 2 and "the nodes differ (n1: ddrl 1.0, n3: no ddrl)" in done.stderr, done.stderr
+
+
+SCRIPTS = sites.HERE.parents[1] / "slurm"
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in SCRIPTS.glob("*.sbatch")))
+def test_a_script_finds_the_code_that_it_shares_in_a_long_record(here, script):
+    """To the task that has the number of its array, Slurm shows all of them."""
+    lines = (SCRIPTS / script).read_text().partition("\nset -euo pipefail\n")[2].partition("\nsource ")[0]
+    for folder in ("slurm", "ddrl/slurm"):
+        (here / folder).mkdir(parents=True)
+    (here / "ddrl" / "slurm" / "job.sh").touch()
+    record = 'scontrol() { printf "   Command=$HOME/slurm/mine.sbatch --seed %s\\n" {1..20000}; }'
+    program = f'set -euo pipefail\n{record}\n{lines}\necho "$shared"'
+    variables = {"PATH": os.environ["PATH"], "HOME": str(here), "SLURM_JOB_ID": "7"}
+    done = subprocess.run(
+        ["bash", "-c", program], env=variables, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"{here}/slurm/../ddrl/slurm/job.sh\n"), done.stderr
 
 
 @pytest.mark.parametrize("mask, kept", [(0o077, "0077"), (0o002, "0002"), (0o000, "0002")])
@@ -574,7 +635,7 @@ def test_the_files_of_a_job_have_the_rights_that_its_user_wants_but_not_everybod
 
 WARNED = {
     "nothing has begun": ("kill -USR1 $$", 0),
-    "nodes are checked": ("srun() { kill -USR1 $$; echo 'n1: ddrl 1.0'; }; check_nodes", 0),
+    "nodes are checked": ("timeout() { srun; }; srun() { kill -USR1 $$; echo n1: ddrl 1.0; }; check_nodes", 0),
     "a rank has died": ("nodes_answer() { kill -USR1 $$; }", 1),
     "a node is gone": ("nodes_answer() { kill -USR1 $$; return 1; }", 1),
     "Slurm is waited for": ("nodes_answer() { (command sleep 1; kill -USR1 $$) >/dev/null 2>&1 & return 1; }", 1),
@@ -731,6 +792,23 @@ def test_a_job_that_never_began_has_not_ended_as_the_one_before_it_did(here, ddr
     assert lines[1].startswith("13   gone") and lines[2].strip() == "ddrl: the nodes differ" and len(lines) == 3
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ddrl: the nodes differ",
+        "slurmstepd: error: *** JOB 12 ON n1 CANCELLED DUE TO TIME LIMIT ***",
+        "srun: error: n3: task 2: Killed",
+        "srun: fatal: cpus-per-task set by two different environment variables",
+    ],
+)
+def test_status_tells_why_a_job_is_gone(here, ddrl, said):
+    run = a_run(here / "run")
+    note(run, JobRecord("12", run / "slurm-12.out"))
+    (run / "slurm-12.out").write_text(f"first\n{said}\nlast\n")
+    lines = ddrl("status", "run")[1].splitlines()
+    assert lines[1].startswith("12   gone") and lines[2].strip() == said
+
+
 def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):
     runs = {name: a_run(here / "runs" / name, [TRAIN]) for name in ("first", "array", "waits")}
     elsewhere = a_run(here / "of another place", [TRAIN])
@@ -829,6 +907,28 @@ def test_logs_are_followed_while_slurm_fails_to_answer_now_and_then(here, ddrl, 
         monkeypatch.setattr(f"ddrl.commands.logs.{name}", value)
     found, _, err = ddrl("logs", "run", "-f")
     assert (found, err.count("has left the queue")) == (status, status == 0), err
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_of_an_output_that_begins_while_it_is_followed_every_line_is_shown(here, ddrl, monkeypatch, begun):
+    run = a_run(here / "run")
+    output = run / "slurm-13.out"
+    note(run, JobRecord("13", output))
+    if begun:
+        output.touch()
+    asked = []
+
+    def queue():
+        asked.append(len(asked))
+        if len(asked) == 2:
+            output.write_text("one\ntwo\nthree\n")
+        return [queues.QueuedJob("13", "RUNNING", "0:00", "2:00", "None", "/x.sh")] if len(asked) < 3 else []
+
+    monkeypatch.setattr("ddrl.commands.logs.queue", queue)
+    monkeypatch.setattr("ddrl.commands.logs.QUEUE_SECONDS", 0.0)
+    monkeypatch.setattr("ddrl.commands.logs.READ_SECONDS", 0.01)
+    status, out, _ = ddrl("logs", "run", "-f", "--lines", "1")
+    assert status == 0 and out.splitlines()[1:] == ["one", "two", "three"]
 
 
 def test_logs_of_a_study_are_those_of_all_tasks(here, ddrl):

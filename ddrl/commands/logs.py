@@ -63,8 +63,8 @@ class Output:
         """
         shown = False
         with open_regular(self.path) as file:
-            if not self._offset and self._lines is not None:
-                self._offset = _begin_of_last(self.path, self._lines)
+            if self._lines is not None:
+                self._offset, self._lines = _begin_of_last(self.path, self._lines), None
             file.seek(self._offset)
             while data := file.read(CHUNK_BYTES):
                 self._offset += len(data)
@@ -124,6 +124,7 @@ def follow(records: Sequence[JobRecord], lines: int | None) -> int:
                     raise
         for output in opened(records, outputs, lines):  # after the queue was asked, so that nothing is left
             last = output if output.show(output is not last) else last
+        lines = None  # of outputs that begin from now on, every line is new
         if gone:
             print(f"ddrl: job {' and '.join(sorted(numbers, key=int))} has left the queue", file=sys.stderr)
             return 0

@@ -43,17 +43,36 @@ RUNS=${RUNS:-$PWD/runs}
 case $LAUNCHER in srun | mpirun) ;; *) fail "LAUNCHER=$LAUNCHER in $DDRL_SITE: use srun or mpirun" ;; esac
 export PYTHONUNBUFFERED=1
 export SLURM_EXPORT_ENV=ALL # srun hands this environment on, also where sbatch was told to hand on none
+# SLURM_TRES_PER_TASK keeps the number that sbatch was asked for where a site's limit of memory per processor raises
+# SLURM_CPUS_PER_TASK, and srun refuses two numbers
+for variable in "${!SLURM_TRES_PER_TASK@}"; do
+  printf -v "$variable" %s "$(sed -E 's/(^|,)cpu[=:][0-9]+//; s/^,//' <<<"${!variable}")"
+  [[ ${!variable} ]] || unset "$variable"
+done
 if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
-  end=$(squeue -h -j "$THIS_JOB" -o %e) && [[ $end ]] && end=$(date -d "$end" +%s 2>/dev/null) \
-    && export SLURM_JOB_END_TIME=$end # without a text, date would give the last midnight
+  # a line for each component; without a text, date would give the last midnight
+  end=$(squeue -h -j "$THIS_JOB" -o %e) && [[ $end ]] && end=$(date -d "${end%%$'\n'*}" +%s 2>/dev/null) \
+    && export SLURM_JOB_END_TIME=$end
 fi
+
+# on_nodes LIMIT PROGRAM...: runs a program once on every node of the job, one component after the other; fails if that
+# takes longer than LIMIT seconds (0: no limit).
+on_nodes() {
+  local limit=$1 groups=("") group nodes
+  shift
+  [[ -z ${HET_GROUPS:-} ]] || IFS=, read -ra groups <<<"$HET_GROUPS"
+  for group in "${groups[@]}"; do # srun alone asks the first component only
+    nodes=SLURM_JOB_NUM_NODES${group:+_HET_GROUP_$group}
+    timeout -k 10 "$((limit / ${#groups[@]}))" srun --mpi=none ${group:+"--het-group=$group"} --cpus-per-task=1 \
+      --nodes="${!nodes}" --ntasks="${!nodes}" --ntasks-per-node=1 "$@" || return 1
+  done
+}
 
 # check_nodes: every node has the same ddrl.
 check_nodes() {
   local found
   # shellcheck disable=SC2016 # expanded on the nodes
-  found=$(srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
-    bash -c 'echo "$SLURMD_NODENAME: $(ddrl --version 2>/dev/null || echo no ddrl)"' | sort)
+  found=$(on_nodes 0 bash -c 'echo "$SLURMD_NODENAME: $(ddrl --version 2>/dev/null || echo no ddrl)"' | sort)
   if [[ $(cut -d: -f2 <<<"$found" | sort -u) != " ddrl "* || $(cut -d: -f2 <<<"$found" | sort -u | wc -l) != 1 ]]; then
     fail "the nodes differ (${found//$'\n'/, }): install one version where all see it, and name it as VENV in" \
       "${DDRL_SITE:-a site file}"
@@ -163,7 +182,11 @@ launch() {
   # mpirun's own srun starts a daemon on each node; with this, a daemon would have the cores and memory of one rank
   unset SRUN_CPUS_PER_TASK
   if [[ $LAUNCHER == mpirun ]]; then
-    LAUNCH=(mpirun --with-ft ulfm --bind-to none -n "$1")
+    case $(command mpirun --version 2>&1) in # as mpirun_command of cluster/launch.py
+      *"(Open MPI) "[1-4].*) LAUNCH=(mpirun --bind-to none -n "$1") ;;
+      *"(Open MPI) "*) LAUNCH=(mpirun --with-ft ulfm --bind-to none -n "$1") ;;
+      *) LAUNCH=(mpirun -n "$1") ;;
+    esac
     return
   fi
   LAUNCH=(srun --mpi="${SRUN_MPI:-pmix}" --kill-on-bad-exit=1)
@@ -209,16 +232,7 @@ task() {
 }
 
 # nodes_answer: a step on every node of the job begins.
-nodes_answer() {
-  local groups=("") group nodes
-  [[ -z ${HET_GROUPS:-} ]] || IFS=, read -ra groups <<<"$HET_GROUPS"
-  for group in "${groups[@]}"; do # srun alone asks the first component only
-    nodes=SLURM_JOB_NUM_NODES${group:+_HET_GROUP_$group}
-    timeout -k 10 "$((60 / ${#groups[@]}))" srun --mpi=none ${group:+"--het-group=$group"} --cpus-per-task=1 \
-      --nodes="${!nodes}" --ntasks="${!nodes}" --ntasks-per-node=1 true 2>&1 \
-      | sed 's/^/check of the nodes: /' || return 1
-  done
-}
+nodes_answer() { on_nodes 60 true 2>&1 | sed 's/^/check of the nodes: /'; }
 
 # cut_off RUN: the run has stopped, nobody asked this job for it, and a node is gone. mpirun then ends the ranks that are
 # left as whoever asks them to stop.

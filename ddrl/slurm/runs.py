@@ -13,7 +13,7 @@ from ddrl.reporting.metrics import is_sound, whole
 
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
 LOG_TAIL_BYTES = 2**16
-SPEAKERS = ("ddrl: ", "slurmstepd", "srun: error: ")
+SPEAKERS = ("ddrl: ", "slurmstepd", "srun: error: ", "srun: fatal: ")
 """Beginnings of the lines in a job's output that say why it ended."""
 
 

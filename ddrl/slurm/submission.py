@@ -15,6 +15,8 @@ from ddrl.slurm.site import Site
 
 SUBMIT_SECONDS = 60.0
 PREFIX = "SBATCH_"
+NUMBER = re.compile(r"(\d+)(;.*)?")
+"""What sbatch prints of a job: its number, and the cluster if there are several."""
 OF_A_JOB = re.compile(r"(SLURM|SLURMD|SRUN|PMI|PMIX|OMPI_COMM)_(?!MCA_)")
 """Variables of a job in which ddrl itself runs, such as that of salloc. sbatch hands on its environment, and the new
 job would take those about sizes for options of its own."""
@@ -36,7 +38,7 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
         words: options of sbatch that come before those of the script and of the site.
 
     Raises:
-        UsageError: there is no sbatch, it refuses, or the script cannot be written.
+        UsageError: there is no sbatch, it refuses or only tests the job, or the script cannot be written.
     """
     require_sbatch()
     try:
@@ -55,10 +57,14 @@ def submit(script: Path, text: str, site: Site, words: Sequence[str] = ()) -> st
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"sbatch did not answer ({error}); try again") from error
+    said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.splitlines() if line.strip())
     if done.returncode != 0:
-        said = "; ".join(line.removeprefix("sbatch: error: ") for line in done.stderr.splitlines() if line.strip())
         raise UsageError(f"sbatch refuses the job: {said or 'it does not say why'}")
-    return done.stdout.strip().split(";")[0]
+    # A site's own sbatch may print more lines.
+    numbers = [match[1] for line in done.stdout.splitlines() if (match := NUMBER.fullmatch(line.strip()))]
+    if not numbers:
+        raise UsageError(f"sbatch gives no number of a job: {said or 'it does not say why'}")
+    return numbers[-1]
 
 
 def _environment() -> dict[str, str]:

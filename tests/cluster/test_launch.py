@@ -70,6 +70,9 @@ def test_rank_environment():
 
 def test_an_allocation_is_left_behind_and_tuning_kept():
     environ = {"SLURM_NTASKS": "1", "PMIX_RANK": "0", "PATH": "/bin", "OMPI_MCA_btl": "tcp,self"}
+    # Slurm sets these since 23.11, and the mpirun of MPICH would start its ranks with srun
+    environ |= {"HYDRA_BOOTSTRAP": "slurm", "HYDRA_LAUNCHER_EXTRA_ARGS": "--external-launcher"}
+    environ |= {f"I_MPI_{name}": "slurm" for name in ("HYDRA_BOOTSTRAP", "HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")}
     assert local_environment(environ) == {"PATH": "/bin", "OMPI_MCA_btl": "tcp,self"}
     given = environ | {"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "4", "SLURM_JOB_GPUS": "1,3"}
     has = {"PATH": "/bin", "OMPI_MCA_btl": "tcp,self", "SLURM_CPUS_ON_NODE": "4"}

@@ -62,6 +62,8 @@ STEP = RANK | {"SLURM_GPUS_PER_TASK": "1"}
         ({"PMIX_RANK": "1", "CUDA_VISIBLE_DEVICES": "0"}, False),
         (RANK | {"SLURM_TRES_PER_TASK": "cpu=8"}, False),
         (RANK | {"SLURM_TRES_PER_TASK": "cpu=8,gres/gpu=1"}, True),
+        (RANK | {"SLURM_GPUS_PER_TASK_HET_GROUP_0": "1", "CUDA_VISIBLE_DEVICES": "0"}, True),
+        (RANK | {"SLURM_TRES_PER_TASK_HET_GROUP_0": "cpu=8", "SLURM_TRES_PER_TASK_HET_GROUP_1": "cpu=1"}, False),
     ],
 )
 def test_whether_a_rank_has_gpus_of_its_own(environ, own):

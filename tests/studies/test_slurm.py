@@ -72,6 +72,16 @@ def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch,
     assert outputs == ["slurm-42-%a.out", "report-42.out"]
 
 
+def test_the_number_of_a_job_is_found_among_the_lines_of_a_sites_sbatch(plan, sbatch, capsys):
+    sbatch("Welcome\n 1,200 hours are left\n42;cluster\nGood luck")
+    submit(plan)
+    assert capsys.readouterr().out.startswith("job 42: an array with ")
+    assert [record.job for record in noted(plan.directory)] == ["42", "42"]
+    sbatch("the job would start at noon")  # as with --test-only
+    with pytest.raises(UsageError, match="sbatch gives no number of a job: it does not say why"):
+        submit(plan)
+
+
 def test_failures_of_earlier_arrays_are_not_told_of_points_that_are_submitted_again(plan, sbatch):
     sbatch()
     note_failure(plan.path(plan.points[2]), "broke")
