@@ -116,7 +116,8 @@ class Learner:
         batch_size: data-points per gradient.
 
     Raises:
-        UsageError: the loss or one of its metrics is no scalar, or the loss does not depend on the parameters.
+        UsageError: the function gives no LossOutput, the loss or one of its metrics is no scalar, or the loss does not
+            depend on the parameters.
     """
 
     def __init__(
@@ -208,13 +209,19 @@ class Learner:
         limit = self._optimizer.clip_tensor_average_norm
         gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)
         priorities = [] if output.priorities is None else [output.priorities]
-        return gradient, tf.stack(list(metrics.values())), *priorities
+        return gradient, tf.stack([tf.cast(value, tf.float32) for value in metrics.values()]), *priorities
 
-    def _checked(self, output: LossOutput) -> LossOutput:
-        """`output` with its loss as a tensor. Raises UsageError if the loss or a metric is known to be no scalar.
+    def _checked(self, output: Any) -> LossOutput:
+        """`output` with its loss as a tensor. Raises UsageError if it is no LossOutput, or if the loss or a metric is
+        known to be no scalar.
 
         TensorFlow would silently take the gradient of the sum of the loss's elements.
         """
+        if not isinstance(output, LossOutput):
+            raise UsageError(
+                f"the loss of {self._settings.name} gave a {type(output).__name__}: have it return a "
+                "ddrl.types.LossOutput(loss, metrics)"
+            )
         loss = tf.convert_to_tensor(output.loss)
         metrics = {f"metric {name}": tf.convert_to_tensor(value) for name, value in output.metrics.items()}
         for what, value in {"loss": loss, **metrics}.items():

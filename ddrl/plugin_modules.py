@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +31,7 @@ GROUP = "ddrl.plugins"
 _loaded: dict[str, str] = {}  # plugin, as it is recorded -> its module
 _contents: dict[str, str] = {}  # the same -> SHA-256 of the module's file when it was imported
 _named: set[str] = set()  # modules of the plugins that users named, which replace recorded ones
+_importing: set[int] = set()  # threads that import a plugin
 
 
 def recorded(plugin: str) -> str:
@@ -174,8 +176,23 @@ def installed() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
 
 
+def refuse_training() -> None:
+    """Refuses to train while this thread imports a plugin. Every process of the run would import the plugin, and start
+    another run without end.
+
+    Raises:
+        UsageError: a plugin is being imported.
+    """
+    if threading.get_ident() in _importing:
+        raise UsageError(
+            "ddrl.train was called while it was imported, which every process of a run does: move the call below "
+            '`if __name__ == "__main__":`'
+        )
+
+
 def _load(plugin: str) -> str:
-    before = _registered()
+    before, outermost = _registered(), threading.get_ident() not in _importing
+    _importing.add(threading.get_ident())
     try:
         module = _import_file(plugin) if _is_file(plugin) else _import_named(plugin)
     except UsageError as error:
@@ -184,12 +201,17 @@ def _load(plugin: str) -> str:
     except (Exception, SystemExit) as error:  # whatever it raises, it is the plugin that fails
         _forget(before)
         raise UsageError(f"plugin {plugin} cannot be imported: {in_one_line(error)}{_place(error, plugin)}") from error
+    finally:
+        if outermost:
+            _importing.discard(threading.get_ident())
     if _registered() == before and not any(registry.of_module(module) for registry in REGISTRIES):
         if _is_file(plugin):  # it may be mended and loaded again in this process
             sys.modules.pop(module, None)
+        with_gymnasium = f"; an environment that it registers with Gymnasium needs no plugin, but --game {module}:ID"
         raise UsageError(
             f"plugin {plugin} registers nothing: have it call ddrl.register_algorithm, register_network, "
             "register_environment, register_wrapper, register_exchange, register_logger, or register_callback"
+            + ("" if _is_file(plugin) else with_gymnasium)
         )
     return module
 

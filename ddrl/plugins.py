@@ -5,12 +5,14 @@ A plugin is a user's module that calls these functions; `plugin_modules` finds a
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
@@ -55,7 +57,8 @@ class Registry(Generic[Value]):
         """Registers a value.
 
         A program or notebook (`__main__`) may replace what it registered itself, and so may the program's own file when
-        it is imported as a plugin.
+        it is imported as a plugin. What a notebook registered may be replaced by any plugin, to which the code of a
+        cell may have moved.
 
         Raises:
             UsageError: the name is taken or invalid, or the value is refused.
@@ -80,6 +83,15 @@ class Registry(Generic[Value]):
             meant = did_you_mean(name, self._values) or f"; {known}"
             raise UsageError(f"{self.kind} {name:.80}: there is none of that name{meant}")
         return self._values[name]
+
+    def with_options(self, option: str, text: str) -> Callable[..., Any]:
+        """The function that `text` names, with the options in it; see `split_options`.
+
+        Raises:
+            UsageError: there is no such function, or the options are malformed.
+        """
+        name, options = split_options(option, text)
+        return functools.partial(cast("Callable[..., Any]", self.get(name)), **options)
 
     def names(self) -> list[str]:
         """All names, in the order in which they were registered."""
@@ -142,7 +154,7 @@ def register_environment(name: str, make: Callable[..., Any]) -> None:
 
     Args:
         name: for --game.
-        make: makes a `gymnasium.Env`.
+        make: makes a `gymnasium.Env`. It is called without arguments, and for videos with `render_mode="rgb_array"`.
 
     Raises:
         UsageError: as `Registry.add`.
@@ -155,7 +167,8 @@ def register_wrapper(name: str, wrap: Callable[..., Any]) -> None:
 
     Args:
         name: the name by which users ask for it.
-        wrap: takes a `gymnasium.Env` and returns one.
+        wrap: takes a `gymnasium.Env`, and the options in `--wrappers NAME:KEY=VALUE` by their names; returns a
+            `gymnasium.Env`.
 
     Raises:
         UsageError: as `Registry.add`.
@@ -177,7 +190,8 @@ def register_logger(name: str, make: Callable[..., Any]) -> None:
 
     Args:
         name: the name by which users ask for it.
-        make: RunContext -> the logger of that run, a `ddrl.Callback`.
+        make: RunContext -> the logger of that run, a `ddrl.Callback`. It also gets the options in `--loggers
+            NAME:KEY=VALUE`, by their names.
 
     Raises:
         UsageError: as `Registry.add`.
@@ -190,12 +204,41 @@ def register_callback(name: str, make: Callable[..., Any]) -> None:
 
     Args:
         name: the name by which users ask for it.
-        make: RunContext -> the `ddrl.Callback` of that run.
+        make: RunContext -> the `ddrl.Callback` of that run. It also gets the options in `--callbacks NAME:KEY=VALUE`,
+            by their names.
 
     Raises:
         UsageError: as `Registry.add`.
     """
     callbacks.add(name, _callable(make, "register_callback"))
+
+
+def split_options(option: str, text: str) -> tuple[str, dict[str, Any]]:
+    """Name and options in NAME or NAME:KEY=VALUE,KEY=VALUE. A value is a number, True, False, None, or else a text.
+
+    Args:
+        option: the option of the command line that has this text, for errors.
+        text: as users write it.
+
+    Raises:
+        UsageError: something behind the colon is not KEY=VALUE.
+    """
+    name, _, listed = text.partition(":")
+    options: dict[str, Any] = {}
+    for each in listed.split(",") if listed else ():
+        key, equals, value = each.partition("=")
+        if not (equals and key.isidentifier()):
+            raise UsageError(f"--{option} {text:.80}: {each:.80} is not KEY=VALUE; write {name}:KEY=VALUE,KEY=VALUE")
+        options[key] = _number_or_text(value)
+    return name, options
+
+
+def _number_or_text(text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # it is no literal of Python
+        return text
+    return value if value is None or isinstance(value, (bool, int, float)) else text
 
 
 def same_file(one: str | None, other: str) -> bool:
@@ -206,7 +249,7 @@ def same_file(one: str | None, other: str) -> bool:
 def _may_replace(before: Origin, origin: Origin) -> bool:
     """Whether what was registered by `before` may be registered anew by `origin`: see `Registry.add`."""
     itself = bool(origin.file) and same_file(before.file, origin.file)
-    return before.module == MAIN and (origin.module == MAIN or itself)
+    return before.module == MAIN and (origin.module == MAIN or itself or not before.file)
 
 
 def _caller() -> Origin:

@@ -119,12 +119,20 @@ def test_a_loss_that_has_no_gradient_or_is_no_scalar_is_refused(loss, said):
     assert "\n" not in str(error.value)
 
 
+def test_a_loss_that_gives_a_tensor_alone_is_refused():
+    network, settings = make_network("mlp"), OptimizerConfig(batch_size=8)
+    with pytest.raises(UsageError, match=r"the loss of ba3c gave a \w*Tensor: have it return a ddrl.types.LossOutput"):
+        Learner(network, lambda _, parameters, *rest: parameters[0], BA3CConfig(), settings, batch_of("mlp", 8))
+
+
 def test_a_loss_may_gather_parameters_and_have_numbers_for_metrics():
-    learner = learner_of(lambda x: (tf.reduce_sum(tf.gather(x, [1, 1, 2])), {"three": 3.0}))
+    others = {"three": 3.0, "rows": tf.constant(8), "any": tf.constant(True), "double": tf.constant(0.5, tf.float64)}
+    learner = learner_of(lambda x: (tf.reduce_sum(tf.gather(x, [1, 1, 2])), others))
     parameters = make_network("mlp").initial_parameters(1)
     gradient, metrics, _ = learner.gradient(parameters, batch_of("mlp", 8))
     np.testing.assert_array_equal(gradient[:4], [0.0, 2.0, 1.0, 0.0])
-    assert gradient.shape == parameters.shape and metrics["three"] == 3.0
+    assert gradient.shape == parameters.shape
+    assert {name: metrics[name] for name in others} == {"three": 3.0, "rows": 8.0, "any": 1.0, "double": 0.5}
 
 
 @pytest.mark.parametrize("name", SPACES)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pytest
 
 import ddrl
@@ -47,11 +49,35 @@ def test_an_algorithm_of_a_file_has_its_own_options_and_is_found_again_in_a_run(
     assert resumed.algorithm.baseline_cost == 2.0 and resumed.run.plugins == (str(FILE),)
 
 
-def test_the_example_of_the_documentation_has_its_own_options(tmp_path):
+def documented(directory: Path, name: str) -> str:
+    """The path of a plugin of docs/extending.md, whose first line has its name."""
     text = (FILE.parents[2] / "docs" / "extending.md").read_text()
-    example = next(block for block in text.split("```python\n")[1:] if block.startswith("# mine.py")).split("```")[0]
-    config = parse("mine", "--plugin", written(tmp_path, "mine.py", example), "--baseline-cost", "0.25").config
+    example = next(block for block in text.split("```python\n")[1:] if block.startswith(f"# {name}"))
+    return written(directory, name, example.split("```")[0])
+
+
+def test_the_example_of_the_documentation_has_its_own_options(tmp_path):
+    config = parse("mine", "--plugin", documented(tmp_path, "mine.py"), "--baseline-cost", "0.25").config
     assert config.algorithm.baseline_cost == 0.25 and config.title == "mine"
+
+
+@pytest.mark.parametrize("preset", ["default", "laptop", "smoke"])
+def test_the_variant_of_the_documentation_has_the_presets_of_its_algorithm_and_an_option_more(preset, tmp_path):
+    words = ("--plugin", documented(tmp_path, "kl_ppo.py"), "--preset", preset)
+    config, of_ppo = parse("kl-ppo", *words, "--kl-cost", "0.5").config, parse("ppo", "--preset", preset).config
+    assert config.title == "kl-ppo"
+    assert dataclasses.asdict(config.algorithm) == dataclasses.asdict(of_ppo.algorithm) | {"kl_cost": 0.5}
+    assert config.changed(algorithm=of_ppo.algorithm, run={"plugins": ()}) == of_ppo
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_variant_of_the_documentation_trains(tmp_path, forked_ranks):
+    settings = {"minutes": 0, "max_updates": 40, "log_every_seconds": 0.2, "evaluator": False, "video": False}
+    plugin, place = documented(tmp_path, "kl_ppo.py"), tmp_path / "run"
+    run = ddrl.train("kl-ppo", preset="smoke", plugin=plugin, progress=False, run_dir=place, **settings)
+    kl = run.metrics()["kl"]
+    assert run.result["status"] == "finished" and np.nanmax(kl) > 0.0 and np.nanmin(kl) > -1e-6
 
 
 @pytest.fixture
@@ -242,6 +268,10 @@ ODD = {
     "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name may have only letters, digits"),
     "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms"),
     "number.py": ("from ddrl.plugins import register_network\nregister_network('x', 3)\n", "takes a function, not 3"),
+    "trains.py": (
+        REGISTERS.format(name="a") + "import ddrl\nddrl.train('no-such-algorithm')\n",
+        r"plugin .*trains.py: ddrl.train was called while it was imported.* below `if __name__ == \"__main__\":`$",
+    ),
 }  # fmt: skip
 
 
@@ -252,6 +282,13 @@ def test_what_is_no_plugin_is_refused_in_one_line(name, tmp_path):
     with pytest.raises(UsageError, match=said) as error:
         plugin_modules.load([written(tmp_path, name, text)])
     assert "\n" not in str(error.value) and name in str(error.value) and plugin_modules._registered() == before
+
+
+def test_a_module_that_registers_with_gymnasium_alone_is_told_of_another_way(tmp_path, monkeypatch):
+    written(tmp_path, "of_gymnasium.py", "")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="registers nothing: .*with Gymnasium needs .*, but --game of_gymnasium:ID$"):
+        plugin_modules.load(["of_gymnasium"])
 
 
 def test_what_is_not_there_is_refused_with_a_remedy(tmp_path, monkeypatch):
@@ -287,6 +324,52 @@ def test_an_algorithm_whose_option_or_name_is_taken_is_refused():
         record = dataclasses.replace(ppo, settings=dataclasses.dataclass(frozen=True)(kind), names=names)
         with pytest.raises(UsageError, match=said):
             plugins.register_algorithm(record)
+
+
+@pytest.mark.parametrize(
+    "kind, said",
+    [
+        (list[int], r"is of type list\[int\]: use bool, a Literal of texts, or X"),
+        (Path, "is of type Path: use bool"),
+        (int | str, r"is of type int \| str: use bool"),
+        (bool | None, "is of type .*bool.*: use bool"),
+        (Literal[1, 2], r"is of type typing.Literal\[1, 2\]: use bool"),
+        (int, ""),
+        (float | None, ""),
+        (tuple[str, ...], ""),
+        (Literal["a", "b"], ""),
+    ],
+)
+def test_a_setting_of_a_type_that_no_option_can_have_is_refused(kind, said):
+    ppo = algorithms.ALGORITHMS["ppo"]
+    body = {"name": "other", "__annotations__": {"mine": kind}, "mine": None}
+    settings = dataclasses.dataclass(frozen=True)(type("Other", (ppo.settings,), body))
+    other = dataclasses.replace(ppo, settings=settings, names={"other": ppo.names["ppo"]})
+    if not said:
+        plugins.register_algorithm(other)
+        return
+    with pytest.raises(UsageError, match=f"^algorithm other: its setting mine {said}"):
+        plugins.register_algorithm(other)
+
+
+def test_an_algorithm_whose_settings_are_no_fields_or_whose_context_is_unknown_is_refused():
+    ppo = algorithms.ALGORITHMS["ppo"]
+    body = {"name": "other", "__annotations__": {"kl_cost": float}, "kl_cost": 1.0}
+    settings = type("Other", (ppo.settings,), body)
+    other = dataclasses.replace(ppo, settings=settings, names={"other": ppo.names["ppo"]})
+    with pytest.raises(UsageError, match="its setting kl_cost is no field: decorate Other with @dataclasses.dataclass"):
+        plugins.register_algorithm(other)
+    other = dataclasses.replace(of_ppo("other"), context=frozenset({"target", "seed"}))
+    with pytest.raises(UsageError, match="algorithm other: its context names seed: there are key and target"):
+        plugins.register_algorithm(other)
+
+
+@pytest.mark.parametrize("of, changes", [("appo", {}), ("rainbow", {"atoms": 51})])
+def test_a_variant_of_an_algorithm_has_none_of_its_names(of, changes):
+    config = algorithms.preset("default", "pong", MACHINE, of)
+    body = {"name": "variant", "__annotations__": {}}
+    kind = dataclasses.dataclass(frozen=True)(type("Variant", (type(config.algorithm),), body))
+    assert config.title == of and config.changed(algorithm=kind(**changes)).title == "variant"
 
 
 def of_ppo(name: str, **presets: Callable[..., object]) -> algorithms.Algorithm:

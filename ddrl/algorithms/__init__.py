@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import types
+import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from ddrl import plugins
+from ddrl import checks, plugins
 from ddrl.algorithms.record import Algorithm, Exploration, Name, Preset
 from ddrl.checks import did_you_mean
 from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
@@ -50,6 +52,10 @@ ALGORITHMS: Mapping[str, Algorithm] = plugins.algorithms.values
 ACTIONS: dict[type, str] = {Discrete: "discrete", MultiDiscrete: "multi-discrete", Continuous: "continuous"}
 GAMES = {"smoke": "ddrl/Catch-v0", "mujoco": "HalfCheetah-v5"}
 """Of presets that are for other games than Atari's, where none is named."""
+OF_CONTEXT = {"key", "target"}
+"""Fields of LossContext that a loss may ask for."""
+VALUES = {int, float, str}
+"""Types of settings, and of what a setting may be a list of."""
 
 
 def names() -> dict[str, Name]:
@@ -71,7 +77,7 @@ def algorithm_named(name: str) -> Algorithm:
     for algorithm in ALGORITHMS.values():
         if name in algorithm.names:
             return algorithm
-    meant = did_you_mean(name, names()) or f"; choose one of {', '.join(names())}"
+    meant = did_you_mean(name, names()) or f"; choose one of {', '.join(names())}, or give the --plugin that has it"
     raise UsageError(f"{name:.80}: there is no such algorithm{meant}")
 
 
@@ -203,12 +209,44 @@ def _check(name: str, algorithm: Any) -> None:
             raise UsageError(f"{where}: its name {title} is one of algorithm {other.name}, which {taken} registered")
         if "default" not in known.presets:
             raise UsageError(f"{where}: its name {title} has no preset `default`, which is taken where none is named")
+    if strange := set(algorithm.context) - OF_CONTEXT:
+        raise UsageError(f"{where}: its context names {min(strange)}: there are {' and '.join(sorted(OF_CONTEXT))}")
+    _check_types(where, algorithm.settings)
     options = {field.name for field in dataclasses.fields(algorithm.settings)}
     for group in dataclasses.fields(TrainConfig):
         others: Any = group.default
         both = set() if group.name == "algorithm" else options & {field.name for field in dataclasses.fields(others)}
         if both:
             raise UsageError(f"{where}: its setting {min(both)} is one of {group.name} already; choose another name")
+
+
+def _check_types(where: str, settings: type) -> None:
+    """Refuses settings that are no fields, and those of types that no option and no config.json can have."""
+    fields = {field.name for field in dataclasses.fields(settings)}
+    for name, hint in checks.hints(settings).items():
+        if name not in fields:
+            if typing.get_origin(hint) is not ClassVar and hint not in (ClassVar, dataclasses.KW_ONLY):
+                raise UsageError(
+                    f"{where}: its setting {name} is no field: decorate {settings.__name__} with "
+                    "@dataclasses.dataclass(frozen=True)"
+                )
+        elif not _is_type_of_setting(hint):
+            shown = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
+            raise UsageError(
+                f"{where}: its setting {name} is of type {shown!s:.80}: use bool, a Literal of texts, or X, X | None, "
+                "or tuple[X, ...], where X is int, float, or str"
+            )
+
+
+def _is_type_of_setting(hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return all(isinstance(choice, str) for choice in arguments)
+    if origin is tuple:
+        return len(arguments) == 2 and arguments[0] in VALUES and arguments[1] is Ellipsis
+    if origin in (typing.Union, types.UnionType):
+        return len(arguments) == 2 and set(arguments) - VALUES == {type(None)}
+    return hint is bool or hint in VALUES
 
 
 plugins.algorithms.check = _check

@@ -86,7 +86,8 @@ class ActorCriticConfig(AlgorithmConfig):
         """HTS-RL's with the double-buffered schedule, else that with asynchronous updates."""
         if config.sampling.schedule == "double-buffered":
             return f"hts-{self.name}"
-        return self.asynchronous_name if config.exchange.asynchronous and self.asynchronous_name else self.name
+        own = vars(type(self)).get("asynchronous_name")  # a plugin's variant of PPO is no APPO
+        return str(own) if config.exchange.asynchronous and own else self.name
 
 
 def actor_critic_loss(

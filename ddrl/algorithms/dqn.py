@@ -97,8 +97,8 @@ class DQNConfig(EpsilonGreedyConfig):
         return FromReplay(self.n_step, self.steps_per_update, self.target_period)
 
     def title(self, config: TrainConfig) -> str:
-        """With atoms Categorical DQN; epsilon-Rainbow with priorities, too."""
-        if config.apex.actors or not self.atoms:
+        """With atoms Categorical DQN; epsilon-Rainbow with priorities, too. A plugin's variant is none of them."""
+        if config.apex.actors or not self.atoms or self.name != DQNConfig.name:
             return super().title(config)
         return "rainbow" if config.replay.priority_exponent else "categorical-dqn"
 

@@ -19,7 +19,8 @@ Preset = Callable[[str, Machine], TrainConfig]
 Loss = Callable[..., LossOutput]
 """(network, parameters <float32>[N], batch, settings, LossContext) -> LossOutput."""
 Targets = Callable[[Any, Any, Any, Any], Any]
-"""(network, theta^- as `network.prepare` makes it, transitions, settings) -> targets, which theta^- alone decide."""
+"""(network, theta^- as `network.prepare` makes it, transitions, settings) -> targets, which theta^- alone decide. The
+transitions have `reward`, `discount`, and `next_observation`; their other fields are None."""
 
 
 class Name(NamedTuple):
@@ -43,7 +44,8 @@ class AheadTargets(NamedTuple):
     So theta^- must be copied now and then. Where it is averaged, it changes with each update, and the loss reads it.
 
     Attributes:
-        of: the targets.
+        of: (network, prepared theta^-, transitions, settings) -> targets. The transitions have `reward`, `discount`,
+            and `next_observation`; targets that need more, such as the action, belong in the loss.
         shape: (settings, action space) -> shape of a row of them.
         loss_reads_next: settings -> whether the loss reads `next_observation`, too.
     """

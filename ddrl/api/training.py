@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cluster.job import Job, detect_job
-from ddrl import options, programs, rundir
+from ddrl import options, plugin_modules, plugins, programs, rundir
 from ddrl.api.run import Run
 from ddrl.checkpoint import list_checkpoints
+from ddrl.config import TrainConfig
 from ddrl.errors import RunFailed, UsageError
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.callbacks import Callback
@@ -33,9 +34,9 @@ def train(
 
     It starts the processes that `ddrl train` starts, one without MPI or several under mpirun, as the settings say, and
     waits for them: TensorFlow and MPI can be begun only once in a process, and a rank that fails must not take a
-    notebook with it. So what they import must be importable by name (`--plugin`), and not be defined in the notebook.
-    Ctrl-C, or a notebook's 'interrupt', asks them to save and end, and then the run is returned as it is; another one
-    kills them, and KeyboardInterrupt is raised.
+    notebook with it. So what they import must be importable by name (`--plugin`), and not be defined in the notebook:
+    what the notebook or program has registered by itself is refused. Ctrl-C, or a notebook's 'interrupt', asks them to
+    save and end, and then the run is returned as it is; another one kills them, and KeyboardInterrupt is raised.
 
     In a script that mpirun or srun started, every rank of the job calls this, as each runs `ddrl train`: the processes
     end with the run, and nothing behind the call is done.
@@ -55,11 +56,15 @@ def train(
         RunFailed: the run did not end well; what was saved can be gone on with.
         KeyboardInterrupt: it was killed.
     """
+    plugin_modules.refuse_training()
     machine = this_machine()
     if isinstance(callbacks, (str, Callback)):  # one of them: a word is a sequence of letters, too
         raise UsageError(f"callbacks is {callbacks!r:.80}, which is not a list")
     callbacks = callbacks or ()
     here = [each for each in callbacks if not isinstance(each, str)]
+    for each in here:
+        if isinstance(each, type):
+            raise UsageError(f"callbacks has the class {each.__name__}: give an object of it, {each.__name__}(...)")
     named = [each for each in callbacks if isinstance(each, str)]
     settings |= {"callbacks": named} if named else {}
     settings |= {"resume": resume, "resume_or_start": resume_or_start}
@@ -68,6 +73,8 @@ def train(
 
         def ready() -> options.Wanted:
             arguments = options.settings_of(algorithm, preset, machine, **settings)
+            if job is None:  # a rank of a job is this program itself
+                _refuse_own(arguments.config)
             tell = options.warn if progress else lambda text: None
             return options.ready(arguments, machine, with_game=job is None or job.rank == 0, tell=tell)
 
@@ -86,6 +93,45 @@ def train(
             config, path, machine, console, callbacks=here, trains_more=trains_more, begun=places.append
         )
     return _ended(status, places[0])
+
+
+def _refuse_own(config: TrainConfig) -> None:
+    """Refuses what this program or notebook has registered by itself: no process that it starts would find it.
+
+    Raises:
+        UsageError: with the remedy.
+    """
+    game, wrappers, run = config.environment.game, config.environment.wrappers, config.run
+    used: tuple[tuple[plugins.Registry[Any], Sequence[str]], ...] = (
+        (plugins.algorithms, [config.algorithm.name]),
+        (plugins.networks, [config.network.network]),
+        (plugins.environments, [game]),
+        (plugins.wrappers, wrappers),
+        (plugins.exchanges, [config.exchange.exchange]),
+        (plugins.loggers, run.loggers),
+        (plugins.callbacks, run.callbacks),
+    )
+    own = [
+        f"{registry.kind} {name}"
+        for registry, texts in used
+        for name in (text.partition(":")[0] for text in texts)  # without its options
+        if name in registry.of_module(plugins.MAIN)
+    ]
+    if not own and _is_own_class(game):
+        own = [f"environment {game}"]
+    if own:
+        raise UsageError(
+            f"{own[0]}: this program or notebook has registered it, and the processes of a run import plugins alone; "
+            'put it into a file, and give plugin="FILE.py" (a script may name itself: plugin=__file__)'
+        )
+
+
+def _is_own_class(game: str) -> bool:
+    """Whether a game is one that Gymnasium was told of here, with a class or function of this program or notebook."""
+    import gymnasium
+
+    entry = getattr(gymnasium.registry.get(game), "entry_point", None)
+    return getattr(entry, "__module__", "") == plugins.MAIN or str(entry).startswith(f"{plugins.MAIN}:")
 
 
 def _in_job(ready: Callable[[], options.Wanted], job: Job, callbacks: Sequence[Callback]) -> NoReturn:

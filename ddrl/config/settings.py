@@ -38,7 +38,8 @@ class EnvironmentConfig:
     registers it (my_module:My/Thing-v0). Scenarios of Google Research Football begin with football/
     (football/academy_3_vs_1_with_keeper)."""
     wrappers: tuple[str, ...] = ()
-    """Wrappers that plugins register, by name, innermost first. They apply in evaluation, too."""
+    """Wrappers that plugins register, by name, innermost first. They apply in evaluation, too. NAME:KEY=VALUE,KEY=VALUE
+    gives a wrapper options."""
     protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
     """Named evaluation protocol for Atari. It is stamped into every result."""
     backend: Literal["auto", "envpool"] = "auto"
@@ -254,9 +255,9 @@ class RunConfig:
     """Seconds between lines of metrics.jsonl."""
     loggers: tuple[str, ...] = ("tensorboard",)
     """Where metrics go, besides metrics.jsonl. The choices are tensorboard, wandb, and mlflow (extras of these names),
-    and what plugins register."""
+    and what plugins register. NAME:KEY=VALUE,KEY=VALUE gives one options."""
     callbacks: tuple[str, ...] = ()
-    """Callbacks that plugins register. The chief calls them."""
+    """Callbacks that plugins register. The chief calls them. NAME:KEY=VALUE,KEY=VALUE gives one options."""
     norms_every_updates: int = 0
     """Updates between measurements of the norms of each layer (0: none). Parameters, gradients, and steps are
     measured."""

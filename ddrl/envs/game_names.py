@@ -65,4 +65,7 @@ def unknown_game(game: str) -> UsageError:
     close = checks.closest(game, atari_games() + gymnasium_games() + football_games())
     close = close or checks.closest(match.group(1) if match else game, atari_games())
     hint = f"did you mean {' or '.join(close)}? " if close else ""
-    return UsageError(f"unknown game {game!r}; {hint}`python -m ddrl.envs` lists them all")
+    # The processes of a run do not import what the user's own program has imported.
+    own = f"; your own needs its module, too (--game my_package:{game}), or the --plugin that registers it"
+    of_user = ":" not in game and ("-v" in game or not close)
+    return UsageError(f"unknown game {game!r}; {hint}`python -m ddrl.envs` lists them all{own if of_user else ''}")

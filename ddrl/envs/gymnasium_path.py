@@ -127,11 +127,11 @@ def _checked(env: Any, game: str) -> gymnasium.Env:
 def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
     """`env` in these wrappers. Raises UsageError for one that is not registered, fails, or gives no environment."""
     for name in wrappers:
-        wrap = plugins.wrappers.get(name)
+        wrap = plugins.wrappers.with_options("wrappers", name)
         try:
             env = wrap(env)
         except Exception as error:
-            raise UsageError(f"--wrappers {name} failed: {in_one_line(error)}") from error
+            raise UsageError(f"--wrappers {name} failed: {in_one_line(error)}{raised_at(error)}") from error
         if not isinstance(env, gymnasium.Env):
             raise UsageError(f"--wrappers {name} gave {env!r:.80}: have it return a gymnasium.Env")
     return env
@@ -165,7 +165,7 @@ def _clear_errors(game: str) -> Iterator[None]:
         raise UsageError(f"{game} needs a package that is not installed: {missing}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise unknown_game(game) from error
-    except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
         if "No registered env" in str(error):  # an id without a version
             raise unknown_game(game) from error
         reason = (str(error).splitlines() or [type(error).__name__])[0]

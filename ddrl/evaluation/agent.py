@@ -175,8 +175,11 @@ class Agent:
             )
         if not single and not len(rows):
             raise ValueError("a batch without observations")
-        if not np.can_cast(rows.dtype, self.observation_dtype, "same_kind"):
-            raise ValueError(f"an observation of type {rows.dtype}, and the network takes {self.observation_dtype}")
+        if rows.dtype.hasobject or not np.can_cast(rows.dtype, self.observation_dtype, "same_kind"):
+            raise ValueError(
+                f"an observation of type {rows.dtype}, and the network takes {self.observation_dtype}: "
+                "ddrl.make_environment(run) gives observations as in training"
+            )
         return (rows[None] if single else rows).astype(self.observation_dtype, copy=False), single
 
 

@@ -145,7 +145,8 @@ def _check_variables(name: str, model: Any) -> None:
         path = model.non_trainable_variables[0].path
         raise UsageError(
             f"network {name}: {path} is not a trainable variable, and workers exchange gradients only: use "
-            "LayerNormalization or GroupNormalization for BatchNormalization, and no Dropout or frozen layers"
+            "LayerNormalization or GroupNormalization for BatchNormalization, and no Dropout, frozen layers, or "
+            "recurrent layers (Keras' own have such a variable even without dropout; stack observations instead)"
         )
     for variable in model.trainable_variables:
         if variable.dtype != "float32":

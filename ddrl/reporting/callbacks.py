@@ -22,6 +22,7 @@ import numpy as np
 from ddrl.checks import did_you_mean
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, in_one_line, raised_at
+from ddrl.plugins import Registry
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import STARTING, TRAINING
 from ddrl.rundir import stop_training
@@ -206,9 +207,10 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
 
     built_in.register()
     for option, registry, names in (("loggers", plugins.loggers, loggers), ("callbacks", plugins.callbacks, callbacks)):
-        for name in names:
+        for text in names:
+            name, _ = plugins.split_options(option, text)
             if name not in (known := registry.names()):
-                there = f"there are {', '.join(known)}" if known else "there are none"
+                there = f"there are {', '.join(known)}" if known else "a --plugin may register one"
                 there += did_you_mean(name, known)
                 raise UsageError(f"--{option} {name:.80} is not registered; {there}")
             built_in.check(registry.get(name))
@@ -224,18 +226,20 @@ def make_callbacks(context: RunContext) -> dict[str, Callback]:
 
     run = context.config.run
     check_names(run.loggers, run.callbacks)
-    loggers, callbacks = plugins.loggers.get, plugins.callbacks.get
-    made = {name: _made(f"--loggers {name}", loggers(name), context) for name in run.loggers}
-    return made | {f"callback {name}": _made(f"--callbacks {name}", callbacks(name), context) for name in run.callbacks}
+    made = {name: _made("loggers", plugins.loggers, name, context) for name in run.loggers}
+    return made | {f"callback {name}": _made("callbacks", plugins.callbacks, name, context) for name in run.callbacks}
 
 
-def _made(option: str, maker: Callable[[RunContext], Callback], context: RunContext) -> Callback:
+def _made(option: str, registry: Registry[Callable[..., Callback]], name: str, context: RunContext) -> Callback:
+    maker = registry.with_options(option, name)
     try:
-        return maker(context)
+        made: Callback = maker(context)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{option} cannot be made: {in_one_line(error)}{raised_at(error)}; fix it") from error
+        why = f"{in_one_line(error)}{raised_at(error)}"
+        raise UsageError(f"--{option} {name} cannot be made: {why}; fix it") from error
+    return made
 
 
 def start_callbacks(context: RunContext) -> CallbackThread:

@@ -10,12 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
 import ddrl
-from ddrl import options, rundir
-from ddrl.api.training import _ended
+from ddrl import options, plugins, rundir
+from ddrl.api.training import _ended, _refuse_own
 from ddrl.types import Machine
 
 pytestmark = pytest.mark.timeout(300)  # whole runs, two in a test
@@ -159,6 +160,7 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
         ({"evaluator": 1}, "--evaluator is 1, which is not of type bool"),
         ({"game": 5}, "--game is 5, which is not a str"),
         ({"callbacks": "table"}, "callbacks is 'table', which is not a list"),
+        ({"callbacks": [Seen]}, "callbacks has the class Seen: give an object of it, Seen(...)"),
         ({"callbacks": None, "minutes": "2"}, "--minutes is '2', which is not of type float"),
         ({"hidden_layers": [64, "64"]}, "--hidden-layers is '64', which is not of type int"),
         ({"config": {"minutes": 2}}, "--config is {'minutes': 2}, which is not a str"),
@@ -169,6 +171,38 @@ def test_a_mistake_of_python_is_one_line(names, line):
     with pytest.raises(ddrl.UsageError) as refused:
         ddrl.train("ppo", **names)
     assert str(refused.value) == line
+
+
+@pytest.mark.parametrize(
+    "kind, names",
+    [
+        ("network", {"network": "mine"}),
+        ("environment", {"game": "mine"}),
+        ("wrapper", {"wrappers": ["mine:factor=2"]}),
+        ("logger", {"loggers": ["mine"]}),
+        ("callback", {"callbacks": ["mine"]}),
+    ],
+)
+def test_what_a_notebook_registers_by_itself_is_refused_until_a_plugin_has_it(kind, names, tmp_path, monkeypatch):
+    register = getattr(plugins, f"register_{kind}")
+    with monkeypatch.context() as notebook:
+        notebook.setattr(plugins, "_caller", lambda: plugins.Origin(plugins.MAIN, ""))
+        register("mine", print)
+    with pytest.raises(ddrl.UsageError, match=rf"^{kind} mine: this program or notebook has .* plugin=\"FILE.py\""):
+        ddrl.train("ppo", preset="smoke", progress=False, run_dir=tmp_path / "run", **names)
+    (tmp_path / "mine.py").write_text(f"import ddrl\nddrl.register_{kind}('mine', print)\n")
+    config = options.settings_of("ppo", "smoke", MACHINE, plugin=tmp_path / "mine.py", **names).config
+    _refuse_own(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_of_a_notebook_that_gymnasium_knows_is_refused_too(tmp_path):
+    gymnasium.register("test/OfNotebook-v0", type("OfNotebook", (gymnasium.Env,), {"__module__": "__main__"}))
+    try:
+        with pytest.raises(ddrl.UsageError, match="^environment test/OfNotebook-v0: this program or notebook has"):
+            ddrl.train("ppo", preset="smoke", progress=False, run_dir=tmp_path / "run", game="test/OfNotebook-v0")
+    finally:
+        gymnasium.registry.pop("test/OfNotebook-v0")
 
 
 def test_runs_without_a_directory_that_begin_in_the_same_second_are_each_returned(tmp_path, monkeypatch):

@@ -249,6 +249,10 @@ MISTAKEN = {
         lambda: {}["no such level"],
         r"cannot make the game 'test-wrong': KeyError: 'no such level' \(test_adapted.py, line \d+\); fix the environm",
     ),
+    "it mistakes a type": (
+        lambda: len(3),
+        r"cannot make the game 'test-wrong': TypeError: .*no len.* \(test_adapted.py, line \d+\); fix the environment",
+    ),
     "it gives nothing": (lambda: None, "--game test-wrong gave None: have it return a gymnasium.Env"),
     "it has no spaces": (gymnasium.Env, "--game test-wrong has no observation_space: set it where"),
     "its reset is that of Gym": (lambda: Resetting(ROW), "test-wrong gave a ndarray from its reset: have it return"),
@@ -307,16 +311,22 @@ def test_players_that_are_no_number_are_an_environments_own(players, rows):
     assert (env.players, env.num_envs) == (rows, 2 * rows)
 
 
+def linear(env, factor, offset=None):
+    """A wrapper with options: rewards times a factor, and an offset if there is one."""
+    return gymnasium.wrappers.TransformReward(env, lambda reward: reward * factor + (0 if offset is None else offset))
+
+
 @pytest.fixture
 def registered():
     """Wrappers and an environment of a plugin."""
     plugins.register_wrapper("test-halved", lambda env: gymnasium.wrappers.TransformReward(env, lambda r: r / 2))
     plugins.register_wrapper("test-one-more", lambda env: gymnasium.wrappers.TransformReward(env, lambda r: r + 1))
+    plugins.register_wrapper("test-linear", linear)
     plugins.register_wrapper("test-broken", lambda env: 3)
     plugins.register_wrapper("test-raising", lambda env: 1 / 0)
     plugins.register_environment("test-own", lambda **options: gymnasium.make("CartPole-v1", **options))
     yield
-    for name in ("test-halved", "test-one-more", "test-broken", "test-raising"):
+    for name in ("test-halved", "test-one-more", "test-linear", "test-broken", "test-raising"):
         plugins.wrappers.remove(name)
     plugins.environments.remove("test-own")
 
@@ -329,6 +339,15 @@ def test_wrappers_in_their_order(registered, game):
     assert play(other, 3)[-1].reward == [1.0]
 
 
+@pytest.mark.parametrize(
+    "options, reward", [("factor=0.25", 0.25), ("factor=2,offset=1e-1", 2.1), ("factor=2,offset=None", 2.0)]
+)
+def test_options_of_a_wrapper(registered, options, reward):
+    wrappers = (f"test-linear:{options}",)
+    env = make_environment(EnvironmentConfig(game="CartPole-v1", wrappers=wrappers), 1)
+    assert play(env, 3)[-1].reward == pytest.approx([reward]) and env.stamp["wrappers"] == list(wrappers)
+
+
 def test_wrappers_of_atari(registered):
     env = make_environment(EnvironmentConfig(game="pong", wrappers=("test-one-more",)), 1)
     assert env.stamp["backend"] == "gymnasium" and play(env, 3)[-1].reward == [1.0]
@@ -339,7 +358,9 @@ def test_wrappers_of_atari(registered):
     [
         ({"wrappers": ("nothing",)}, "wrapper nothing: there is none of that name"),
         ({"wrappers": ("test-broken",)}, "--wrappers test-broken gave 3: have it return a gymnasium.Env"),
-        ({"wrappers": ("test-raising",)}, "--wrappers test-raising failed: ZeroDivisionError"),
+        ({"wrappers": ("test-raising",)}, r"--wrappers test-raising failed: ZeroDivisionError: .* \(test_adapted.py, "),
+        ({"wrappers": ("test-linear:size=2",)}, "--wrappers test-linear:size=2 failed: TypeError: .*size"),
+        ({"wrappers": ("test-linear:2",)}, "--wrappers test-linear:2: 2 is not KEY=VALUE; write test-linear:KEY=VALUE"),
         ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not for EnvPool's; leave it out"),
     ],
 )

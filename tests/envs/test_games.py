@@ -84,7 +84,10 @@ def test_the_printed_list_has_the_games_of_this_package():
         ("brakout", "unknown game 'brakout'; did you mean breakout.*python -m ddrl.envs"),
         ("CartPole-v9", "unknown game 'CartPole-v9'; did you mean CartPole-v1"),
         ("ddrl/Cach-v0", "did you mean ddrl/Catch-v0"),
-        ("nowhere/Nothing-v0", "unknown game"),
+        (
+            "nowhere/Nothing-v0",
+            r"unknown game .*needs its module, too \(--game my_package:nowhere/Nothing-v0\), or the --plugin",
+        ),
         ("a b", "cannot make the game 'a b'"),
         ("ddrl-test/Odd-v0", "ddrl-test/Odd-v0 has the action space Text.*supported are Discrete, MultiDiscrete"),
         (

@@ -173,6 +173,18 @@ def test_other_observations_are_refused(agent, observations):
         np.testing.assert_array_equal(wide, agent.act(observations))
 
 
+def test_an_observation_of_several_entries_is_an_array_of_fields_and_no_dict(tmp_path):
+    run = run_of(tmp_path / "run", "ppo", "tests.envs.doors:ddrl-test/OpenDoors-v0", **MLP)
+    agent = load_agent(run, (1,), compute_dtype="float32")
+    observation, _ = one_game(run).reset(seed=1)
+    own = np.zeros((), agent.observation_dtype)
+    for name in own.dtype.names:
+        own[name] = observation[name]
+    assert agent.act(own) == agent.act(observation)
+    with pytest.raises(ValueError, match=r"of type object, .*: ddrl.make_environment\(run\) gives observations as in"):
+        agent.act({name: observation[name] for name in own.dtype.names})
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_exports_act_the_same(agent, name, tmp_path):
     compared = agent.export(tmp_path / name, 100)

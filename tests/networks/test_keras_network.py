@@ -72,12 +72,16 @@ def same_names(spaces, settings):
     return Same()
 
 
+ARGUMENTS = {"BatchNormalization": {}, "Dropout": {"rate": 0.1}}
+
+
 def with_layer(layer):
     def build(spaces, settings):
         import keras
 
         x = inputs = spaces.inputs()
-        x = getattr(keras.layers, layer)(**({"rate": 0.1} if layer == "Dropout" else {}))(x)
+        x = keras.layers.Reshape((-1, 1))(x) if layer in ("GRU", "LSTM", "SimpleRNN") else x
+        x = getattr(keras.layers, layer)(**ARGUMENTS.get(layer, {"units": 3}))(x)
         return keras.Model(inputs, spaces.heads(keras.layers.Dense(4)(x)))
 
     return build
@@ -174,10 +178,11 @@ def test_a_model_that_is_built_when_it_is_called():
     assert network.size == 7 * 5 + 5 + 5 * 6 + 6 + 5 + 1
 
 
-@pytest.mark.parametrize("layer", ["BatchNormalization", "Dropout"])
+@pytest.mark.parametrize("layer", ["BatchNormalization", "Dropout", "GRU", "LSTM", "SimpleRNN"])
 def test_what_a_layer_changes_by_itself_is_refused(layer, monkeypatch):
     monkeypatch.setitem(globals(), "layered", with_layer(layer))
-    with pytest.raises(UsageError, match=r"is not a trainable variable, .*use LayerNormalization") as error:
+    said = r"is not a trainable variable, .*use LayerNormalization .* or recurrent layers \(.*stack observations"
+    with pytest.raises(UsageError, match=said) as error:
         made("layered")
     assert "\n" not in str(error.value)
 

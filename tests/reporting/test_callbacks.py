@@ -213,6 +213,18 @@ def test_names_are_made_into_callbacks(mine, tmp_path):
     assert [type(each) for each in made.values()] == [TensorBoard, Kept]
 
 
+def test_options_of_callbacks_and_loggers_are_arguments_of_their_functions(mine, tmp_path):
+    given = []
+    for register in (plugins.register_callback, plugins.register_logger):
+        register("own", lambda context, **options: given.append(options) or Kept())
+    run = RunConfig(loggers=("own:name=a-b",), callbacks=("own:patience=5,least=-0.5,greedy=True", "mine"))
+    made = make_callbacks(RunContext(type("Config", (), {"run": run}), tmp_path))
+    assert given == [{"name": "a-b"}, {"patience": 5, "least": -0.5, "greedy": True}]
+    assert list(made) == ["own:name=a-b", "callback own:patience=5,least=-0.5,greedy=True", "callback mine"]
+    with pytest.raises(UsageError, match="--callbacks own:5: 5 is not KEY=VALUE; write own:KEY=VALUE,KEY=VALUE"):
+        check_names([], ["own:5"])
+
+
 class Checks(Callback):
     def check(self):
         """A user's own method, which nobody calls."""
