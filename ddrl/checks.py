@@ -16,9 +16,14 @@ LARGEST_SEED = 2**64 - 1
 AS_CLOSE = 0.1  # how much less similar to a mistyped name than the closest one another may be (ratio of letters)
 
 
+def hyphenated(name: str) -> str:
+    """The name of a field as on the command line, without dashes in front."""
+    return name.replace("_", "-")
+
+
 def flag(name: str) -> str:
     """The command-line flag of a field."""
-    return "--" + name.replace("_", "-")
+    return "--" + hyphenated(name)
 
 
 def closest(word: str, known: Iterable[str]) -> list[str]:

@@ -1,20 +1,92 @@
-"""Checks that replays, rollouts, and batches fit into memory, before any of them is allocated."""
+"""The memory that ranks need, and checks that replays, rollouts, and batches fit, before any of them is allocated."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ddrl.algorithms import algorithm_of
-from ddrl.apex.memory import segment_format, shard_bytes
+from cluster.roles import COMPUTES, Assignment
+from ddrl.algorithms import algorithm_of, network_for
+from ddrl.apex.memory import prefetch_bytes, segment_format, shard_bytes
 from ddrl.builders.replay import batches_ahead, period_steps, replay_size
 from ddrl.config import TrainConfig
 from ddrl.config.algorithm import FromDataPoints, FromRollouts
-from ddrl.envs import VectorEnvironment
+from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
+from ddrl.exchange.sharding import shard_ranges
+from ddrl.placement.resources import check_shards, rank_bytes
 from ddrl.replay.replay import Replay, check_memory
 from ddrl.sampling.pool import slots_of
+
+# of ranks -------------------------------------------------------------------------------------------------------------
+
+
+class Needs(NamedTuple):
+    """What the memory of ranks depends on, besides their roles.
+
+    Attributes:
+        parameters: length of the flat vector.
+        replay: bytes of the replay of a worker or shard.
+        rollouts: bytes of a worker's rollouts and pool of data-points.
+        prefetch: bytes of the batches that the learner of Ape-X has ready.
+    """
+
+    parameters: int
+    replay: int
+    rollouts: int
+    prefetch: int
+
+
+def needs_of(config: TrainConfig, environment: VectorEnvironment) -> Needs:
+    """What the ranks of a run need memory for.
+
+    Raises:
+        UsageError: the network does not suit the game, or there are fewer parameters than servers.
+    """
+    shape, dtype = environment.observation_shape, environment.observation_dtype
+    count = network_for(config, shape, dtype, environment.action_space).size
+    check_shards(count, config.exchange.servers)
+    replay, rollouts = replay_bytes(config, environment), rollout_bytes(config, environment)
+    return Needs(count, replay, rollouts, prefetch_bytes(config, environment))
+
+
+def memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> list[int]:
+    """Bytes of memory that each rank needs, roughly.
+
+    Raises:
+        UsageError: the game is unknown, or as `needs_of`.
+    """
+    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
+        needs = needs_of(config, environment)
+    shards = parameters_served(config, assignments, needs.parameters)
+    return [memory_of_rank(config, rank, needs, shard) for rank, shard in zip(assignments, shards)]
+
+
+def parameters_served(config: TrainConfig, assignments: Sequence[Assignment], parameters: int) -> list[int]:
+    """How many of the parameters each rank serves; 0 for all ranks but parameter servers."""
+    sizes = [stop - start for start, stop in shard_ranges(parameters, max(1, config.exchange.servers))]
+    return [sizes[rank.index] if rank.role == "parameter_server" else 0 for rank in assignments]
+
+
+def memory_of_rank(config: TrainConfig, rank: Assignment, needs: Needs, shard: int) -> int:
+    """Bytes of memory that a rank needs, roughly.
+
+    Args:
+        config: settings of the run.
+        rank: the rank, whose role matters.
+        needs: as `needs_of` gives them.
+        shard: number of parameters that it serves.
+    """
+    has_replay = rank.role == ("replay_shard" if config.apex.actors else "worker")
+    kept = (needs.replay if has_replay else 0) + (needs.rollouts + needs.prefetch if rank.role == "worker" else 0)
+    return int(rank_bytes(config, rank.role in COMPUTES, shard) + kept)
+
+
+# of replays, rollouts and batches -------------------------------------------------------------------------------------
 
 
 def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:

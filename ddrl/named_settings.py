@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl import checks, rundir
-from ddrl.checks import did_you_mean, flag
+from ddrl.checks import did_you_mean, flag, hyphenated
 from ddrl.config import TrainConfig
 from ddrl.config_files import yaml_text
 from ddrl.errors import UsageError
@@ -78,7 +78,7 @@ def plain(value: Any, hint: Any) -> Any:
 def by_group(config: TrainConfig) -> dict[str, dict[str, Any]]:
     """Group -> name, with hyphens -> value, for all settings."""
     return {
-        group.name: {flag(field.name)[2:]: getattr(getattr(config, group.name), field.name) for field in fields}
+        group.name: {hyphenated(field.name): getattr(getattr(config, group.name), field.name) for field in fields}
         for group in dataclasses.fields(config)
         if (fields := dataclasses.fields(getattr(config, group.name)))
     }

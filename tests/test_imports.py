@@ -72,6 +72,7 @@ LAYERS = {
 MAY_IMPORT_CLUSTER = (
     "cluster", "ddrl.apex", "ddrl.job", "ddrl.roles", "ddrl.cli", "ddrl.commands", "ddrl.options", "ddrl.placement",
     "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine", "ddrl.api", "ddrl.game_settings",
+    "ddrl.memory",
 )  # fmt: skip
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 LIGHT = (

@@ -64,12 +64,10 @@ KINDS = (
     Kind("best.npz", r"checkpoints/best\.npz", 10, ("best",)),
 )
 REPLAY, UNNAMED = KINDS[1:3]
-REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK = "refused", "fell back", "harmless", "changed", "tracebacks"
+REFUSED, FELL_BACK, HARMLESS, CHANGED, TRACEBACK = "refused", "fell back", "harmless", "changed", "tracebacks"
 # refused: the reader refused the file, or left out the damaged lines and counted them.
 # fell back: the reader used an older checkpoint.
-OUTCOMES = (REFUSED, BEFORE, HARMLESS, CHANGED, TRACEBACK)
-
-
+OUTCOMES = (REFUSED, FELL_BACK, HARMLESS, CHANGED, TRACEBACK)
 MARK = "made-by-bench-fuzz"  # file in a directory whose runs were made by this command, which may replace them
 
 
@@ -204,7 +202,7 @@ def judge(whole: Mapping[str, Reading], readings: Mapping[str, Reading]) -> tupl
         elif reading.content != whole[reader].content:
             fell_back = reader in ("resume", "evaluation") and reading.refused != whole[reader].refused
             if fell_back and _is_older(reader, reading, whole):
-                outcome = BEFORE
+                outcome = FELL_BACK
             elif reader == "metrics" and reading.refused and _are_fewer(reading, whole[reader]):
                 outcome = REFUSED if outcome == HARMLESS else outcome
             else:

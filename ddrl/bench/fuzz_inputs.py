@@ -23,6 +23,7 @@ from ddrl import algorithms, npz, options, rundir, sealed
 from ddrl import checkpoint as checkpoints
 from ddrl.apex.child import FrameReader
 from ddrl.checkpoint import Checkpoint
+from ddrl.checks import flag
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import HeaderFormat
@@ -166,7 +167,7 @@ def _options() -> list[str]:
         for each in dataclasses.fields(getattr(algorithms.preset("default", None, MACHINE), group))
     }
     others = ["--preset", "--resume", "--resume-or-start", "--no-video", "--x"]
-    return sorted(f"--{name.replace('_', '-')}" for name in names) + others
+    return sorted(map(flag, names)) + others
 
 
 def _changed(content: dict[str, Any], values: Any) -> Any:

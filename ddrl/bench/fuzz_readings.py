@@ -163,13 +163,13 @@ def _attempt(reader: Callable[[], Reading]) -> Reading:
 
 
 def _empty_replay(config: TrainConfig, environment: VectorEnvironment) -> Replay | ShardReplay:
-    settings = config.replay
+    exponent = config.replay.priority_exponent
     if not config.apex.actors:
-        return Replay(**replay_size(config, environment), priority_exponent=settings.priority_exponent)
+        return Replay(**replay_size(config, environment), priority_exponent=exponent)
     return ShardReplay(
         segment_format(config, environment),
-        settings.replay_capacity // config.apex.replay_shards,
-        priority_exponent=settings.priority_exponent,
+        config.shard_capacity,
+        priority_exponent=exponent,
         eviction_exponent=config.apex.eviction_exponent,
     )
 

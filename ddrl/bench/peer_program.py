@@ -129,12 +129,12 @@ def _model(options: argparse.Namespace) -> Any:
     dqn = {"train_freq": options.steps, "learning_starts": options.learning_starts, "batch_size": options.minibatch}
     dqn |= {"buffer_size": options.replay, "optimize_memory_usage": True, "gradient_steps": 1}
     dqn |= {"replay_buffer_kwargs": {"handle_timeout_termination": False}}
-    classes, settings = {
+    kind, settings = {
         "a2c": (A2C, {"n_steps": options.steps}),
         "ppo": (PPO, ppo | {"learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01}),
         "dqn": (DQN, dqn | {"exploration_initial_eps": 0.1, "exploration_final_eps": 0.1}),
     }[options.algorithm]
-    return _unlogged(classes("CnnPolicy", VecFrameStack(environment, n_stack=4), device="cpu", **settings))
+    return _unlogged(kind("CnnPolicy", VecFrameStack(environment, n_stack=4), device="cpu", **settings))
 
 
 def _unlogged(model: Any) -> Any:

@@ -97,7 +97,7 @@ def parts(config: TrainConfig, cores: int) -> tuple[dict[str, Work], str]:
     random = np.random.default_rng(config.run.seed)
     envs.reset(config.run.seed)
     policy = Policy(network, shape, dtype, (inference_batch(config),))
-    observations = _images(random, (inference_batch(config), *shape), dtype)
+    observations = _observations(random, (inference_batch(config), *shape), dtype)
     batch = _filled(batch_template(config, network, shape, dtype), random, actions)
     learner = make_learner(config, network, shape, dtype)
     context = LossContext(target=parameters, key=np.zeros(2, np.int32))  # for losses that read them
@@ -168,15 +168,16 @@ def _targets(
     assert function is not None  # has_targets
     column = np.ones(size, np.float32)
     unused = dict.fromkeys(Replayed._fields)
-    drawn = {"reward": column, "discount": column, "next_observation": _images(random, (size, *shape), dtype)}
+    drawn = {"reward": column, "discount": column, "next_observation": _observations(random, (size, *shape), dtype)}
     batch = Replayed(**unused | drawn)
     return lambda: len(function(parameters, batch))
 
 
 def _step(environment: Any, random: np.random.Generator) -> int:
-    step = environment.recv()
+    """Receives rows and sends random legal actions; returns the agent steps in these rows."""
     from ddrl.envs.spaces import random_action
 
+    step = environment.recv()
     space, mask = environment.action_space, legal_actions(step.observation)
     if mask is None:
         actions = random_actions(space, (len(step.env_id),), random)
@@ -201,7 +202,7 @@ def random_actions(space: ActionSpace, shape: tuple[int, ...], random: np.random
     return random.uniform(low, high, (*shape, len(low))).astype(np.float32)
 
 
-def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def _observations(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Random observations [*shape]; their action mask, if any, makes all actions legal."""
     fields = field_types(dtype)
     if not fields:
@@ -209,7 +210,7 @@ def _images(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> 
     array = np.ones(shape, dtype)
     for name, (inner, base) in fields.items():
         if name != ACTION_MASK:
-            array[name] = _images(random, (*shape, *inner), base)
+            array[name] = _observations(random, (*shape, *inner), base)
     return array
 
 
@@ -221,7 +222,7 @@ def _filled(template: Any, random: np.random.Generator, actions: ActionSpace) ->
         if array is None:
             continue
         if name in ("observation", "next_observation"):
-            values[name] = _images(random, array.shape, array.dtype)
+            values[name] = _observations(random, array.shape, array.dtype)
         elif name == "action":
             values[name] = random_actions(actions, array.shape[: array.ndim - len(actions.action_shape)], random)
         elif name == "behaviour_log_prob":

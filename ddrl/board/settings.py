@@ -11,7 +11,7 @@ from typing import Any
 
 from ddrl import rundir
 from ddrl.board.texts import shown
-from ddrl.checks import flag, is_finite
+from ddrl.checks import hyphenated, is_finite
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_settings import OWN, RULES, by_group
@@ -68,7 +68,7 @@ class Settings:
             groups = by_group(self._config)
         else:
             found = {group: values for group, values in self._content.items() if isinstance(values, dict)}
-            groups = {group: {flag(str(n))[2:]: value for n, value in of.items()} for group, of in found.items()}
+            groups = {group: {hyphenated(str(n)): value for n, value in of.items()} for group, of in found.items()}
         return {
             shown(group): {shown(name): shown(value_text(value)) for name, value in values.items() if name not in OWN}
             for group, values in groups.items()

@@ -109,7 +109,7 @@ def need_of(arguments: DoctorArguments, alone: bool) -> Need:
 
 def _memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> Sequence[float]:
     """Bytes of memory of each rank, as `ddrl plan` shows them."""
-    from ddrl.commands.plan import memory_of  # only rank 0 needs what it imports
+    from ddrl.memory import memory_of  # only rank 0 needs what it imports
 
     return memory_of(config, assignments)
 

@@ -7,22 +7,20 @@ import dataclasses
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, this_seat, usable_cores
 from ddrl import checks, command_line, options
-from ddrl.algorithms import network_for
-from ddrl.apex.memory import prefetch_bytes
 from ddrl.config import TrainConfig, validation
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
-from ddrl.memory import check_replay, check_rollouts, replay_bytes, replays_of, rollout_bytes
+from ddrl.memory import Needs, check_replay, check_rollouts, memory_of_rank, needs_of, parameters_served, replays_of
 from ddrl.placement.ranks import groups_of, place_ranks, threads_for
-from ddrl.placement.resources import check_machine, check_shards, rank_bytes, this_machine
+from ddrl.placement.resources import check_machine, this_machine
 from ddrl.placement.world import settled_world
 from ddrl.reporting.json_output import write_json_output
 from ddrl.reporting.texts import counted
@@ -143,46 +141,6 @@ def topology(config: TrainConfig, nodes: PlanArguments, environ: Mapping[str, st
     return (seat,) * (nodes.ranks_per_node or config.ranks), HERE
 
 
-class Needs(NamedTuple):
-    """What the memory of ranks depends on, besides their roles.
-
-    Attributes:
-        parameters: length of the flat vector.
-        replay: bytes of the replay of a worker or shard.
-        rollouts: bytes of a worker's rollouts and pool of data-points.
-        prefetch: bytes of the batches that the learner of Ape-X has ready.
-    """
-
-    parameters: int
-    replay: int
-    rollouts: int
-    prefetch: int
-
-
-def needs_of(config: TrainConfig, environment: VectorEnvironment) -> Needs:
-    """What the ranks of a run need memory for.
-
-    Raises:
-        UsageError: the network does not suit the game, or there are fewer parameters than servers.
-    """
-    shape, dtype = environment.observation_shape, environment.observation_dtype
-    count = network_for(config, shape, dtype, environment.action_space).size
-    check_shards(count, config.exchange.servers)
-    replay, rollouts = replay_bytes(config, environment), rollout_bytes(config, environment)
-    return Needs(count, replay, rollouts, prefetch_bytes(config, environment))
-
-
-def memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> list[int]:
-    """Bytes of memory that each rank needs, roughly.
-
-    Raises:
-        UsageError: the game is unknown, or as `needs_of`.
-    """
-    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
-        needs = needs_of(config, environment)
-    return [rank["memory_bytes"] for rank in ranks_as_json(config, assignments, needs)]
-
-
 def ranks_as_json(config: TrainConfig, assignments: Sequence[Assignment], needs: Needs) -> list[dict[str, Any]]:
     """What every rank is and needs; sizes in bytes, of a shard without its optimizer slots.
 
@@ -191,17 +149,10 @@ def ranks_as_json(config: TrainConfig, assignments: Sequence[Assignment], needs:
         assignments: one for each rank.
         needs: as `needs_of` gives them.
     """
-    from ddrl.exchange.sharding import shard_ranges
-
-    shards = shard_ranges(needs.parameters, max(1, config.exchange.servers))
     ranks = []
-    for rank in assignments:
-        computes = rank.role in COMPUTES
-        threads = threads_for(config, rank.cores) if computes else None
+    for rank, shard in zip(assignments, parameters_served(config, assignments, needs.parameters)):
+        threads = threads_for(config, rank.cores) if rank.role in COMPUTES else None
         simulates = rank.role == ("actor" if config.apex.actors else "worker")
-        keeps = rank.role == "replay_shard" if config.apex.actors else simulates
-        kept = (needs.replay if keeps else 0) + (needs.rollouts + needs.prefetch if rank.role == "worker" else 0)
-        start, stop = shards[rank.index] if rank.role == "parameter_server" else (0, 0)
         ranks.append(
             {
                 "rank": rank.rank,
@@ -215,8 +166,8 @@ def ranks_as_json(config: TrainConfig, assignments: Sequence[Assignment], needs:
                 "threads": {"intra_op": threads.intra_op, "inter_op": threads.inter_op} if threads else None,
                 "simulators": config.sampling.simulators if simulates else 0,
                 "simulator_threads": threads.simulator * groups_of(config) if simulates and threads else 0,
-                "shard_bytes": 4 * (stop - start),
-                "memory_bytes": int(rank_bytes(config, computes, stop - start) + kept),
+                "shard_bytes": 4 * shard,
+                "memory_bytes": memory_of_rank(config, rank, needs, shard),
             }
         )
     return ranks

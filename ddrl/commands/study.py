@@ -24,6 +24,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
+from ddrl.studies.html import sentence
 from ddrl.studies.points import Point
 from ddrl.studies.settings import StudySettings, check_environments, check_heard, from_json, to_json, unread_by_all
 from ddrl.terminal import printable
@@ -65,8 +66,6 @@ WAYS = (
     ("NAME --from-data D --dir DIR", "Write report, table, and figure again, from these files alone."),
 )
 CLOSING = "`ddrl study NAME --help` explains the options. DIR keeps them, so that later calls need only --dir."
-
-
 ABOUT = "A study that has begun continues with the settings in its directory, which cannot be changed."
 
 
@@ -128,8 +127,8 @@ class Actions:
 
 def main(argv: Sequence[str]) -> int:
     """Runs one study; returns the exit status."""
-    if argv and argv[0] in ("-h", "--help"):
-        studies = Section("studies", [Entry(name, _sentence(study_of(name).about)) for name in STUDIES])
+    if argv and argv[0] in command_line.HELP:
+        studies = Section("studies", [Entry(name, sentence(study_of(name).about)) for name in STUDIES])
         ways = Section("what to do", [Entry(*way) for way in WAYS])
         print(page("ddrl study NAME [--dir DIR] [OPTIONS]", paragraphs(HELP), [studies, ways], [CLOSING]), end="")
         return 0
@@ -250,10 +249,6 @@ def begin(plan: plans.Plan) -> plans.Plan:
         return plan
     plans.check_same(written, plan.settings)
     return written
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
 
 
 def study_of(name: str) -> Study:

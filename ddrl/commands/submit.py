@@ -15,10 +15,10 @@ import tyro
 from cluster.topology import Seat
 from ddrl import checks, command_line, early_options, options, rundir
 from ddrl.checks import did_you_mean
-from ddrl.commands.plan import memory_of
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.job import JOB_END, check_time
+from ddrl.memory import memory_of
 from ddrl.placement.ranks import place_ranks, sizes_of
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.texts import counted

@@ -116,16 +116,7 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     share = here._replace(cores=here.cores // at_once, memory_bytes=here.memory_bytes / at_once)
     own = [option.name for option in command_line.options_of(TuneArguments)]
     asked = options.parse(train, share, "ddrl tune", own)
-    if not arguments.space:
-        raise UsageError(f"--space: say what to search; {FORM}")
-    run = asked.config.run
-    if asked.resume or run.run_dir:
-        raise UsageError("--resume and --run-dir are for a single run; a search has its trials in --dir")
-    if not (run.minutes or run.agent_steps or run.max_updates):
-        raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps or --max-updates")
-    if asked.config.evaluation.target_score is not None and arguments.score != "evaluation":
-        why = "only an evaluator can tell when it is reached, and trials have one only with --score evaluation"
-        checks.refuse(asked.config.evaluation, "target_score", f"{why}; use that, or --target-score None")
+    _check_asked(arguments, asked)
     name = f"{asked.algorithm}-{uuid.uuid4().hex[:12]}"
     config = with_source_fixed(asked.config)  # now, as all trials are to begin with the same parameters
     plan = Plan(
@@ -145,6 +136,20 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     if not arguments.dry_run:
         plans.write(plan)
     return plan
+
+
+def _check_asked(arguments: TuneArguments, asked: options.TrainArguments) -> None:
+    """Raises UsageError if there is nothing to search, or if trials could not have these options of `ddrl train`."""
+    if not arguments.space:
+        raise UsageError(f"--space: say what to search; {FORM}")
+    run = asked.config.run
+    if asked.resume or run.run_dir:
+        raise UsageError("--resume and --run-dir are for a single run; a search has its trials in --dir")
+    if not (run.minutes or run.agent_steps or run.max_updates):
+        raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps or --max-updates")
+    if asked.config.evaluation.target_score is not None and arguments.score != "evaluation":
+        why = "only an evaluator can tell when it is reached, and trials have one only with --score evaluation"
+        checks.refuse(asked.config.evaluation, "target_score", f"{why}; use that, or --target-score None")
 
 
 def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str], plugins: Sequence[str]) -> Plan:

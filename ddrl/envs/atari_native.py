@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
 from ddrl.envs.pinning import new_threads_pinned
 from ddrl.envs.protocols import Protocol
-from ddrl.envs.spaces import RANDOM_START, check_actions
+from ddrl.envs.spaces import check_actions, random_start_of
 from ddrl.errors import UsageError
 from ddrl.types import ActionSpace, Discrete, EpisodeEnd
 
@@ -128,8 +128,8 @@ class NativeAtari(InTurn):
 
     def _random_start(self, seed: int, rows: tuple) -> tuple:
         """Takes the random first actions (Stooke and Abbeel 2018, section 5.3); returns the rows last received."""
-        generators = [np.random.default_rng([seed, i, RANDOM_START]) for i in range(self.num_envs)]
-        left = np.array([generator.integers(self._random_start_steps + 1) for generator in generators])
+        starts = [random_start_of(seed, i, self._random_start_steps) for i in range(self.num_envs)]
+        generators, left = [generator for generator, _ in starts], np.array([steps for _, steps in starts])
         if self.batch_size < self.num_envs:
             while left.max() > 0:
                 ids = rows[4]["env_id"]

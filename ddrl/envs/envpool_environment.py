@@ -18,7 +18,7 @@ from ddrl.envs.gymnasium_environment import stamp_of, versions
 from ddrl.envs.observations import observation_of
 from ddrl.envs.pinning import check_cores, new_threads_pinned
 from ddrl.envs.protocols import Protocol
-from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, no_actions, random_action
+from ddrl.envs.spaces import action_space_of, check_actions, no_actions, random_action, random_start_of
 from ddrl.errors import UsageError
 from ddrl.types import EpisodeEnd
 
@@ -149,8 +149,8 @@ class EnvPoolEnvironment(InTurn):
 
     def _random_start(self, seed: int) -> tuple:
         """Takes the random first actions (Stooke and Abbeel 2018, section 5.3); returns the rows of all simulators."""
-        generators = [np.random.default_rng([seed, i, RANDOM_START]) for i in range(self.num_envs)]
-        left = np.array([generator.integers(self._random_start_steps + 1) for generator in generators])
+        starts = [random_start_of(seed, i, self._random_start_steps) for i in range(self.num_envs)]
+        generators, left = [generator for generator, _ in starts], np.array([steps for _, steps in starts])
         self._tracker.begin_amid(np.arange(self.num_envs))
         rows = self._receive()
         while (left > 0).any():

@@ -18,7 +18,7 @@ from ddrl.envs.observations import as_bytes, in_space, observation_of
 from ddrl.envs.pinning import pin_thread, use_all_cores
 from ddrl.envs.saved_state import get_simulator_state, gives_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
-from ddrl.envs.spaces import RANDOM_START, action_space_of, check_actions, check_legal, no_actions, random_action
+from ddrl.envs.spaces import action_space_of, check_actions, check_legal, no_actions, random_action, random_start_of
 from ddrl.errors import UsageError
 from ddrl.structured import legal_actions, whole
 from ddrl.types import Discrete, EpisodeEnd
@@ -240,8 +240,7 @@ class GymnasiumEnvironment(InTurn):
         simulator, number = self._simulators[i], self._first + i
         start = start_of(self.stamp["game"], simulator.reset(int(environment_seeds(self._seed, 1, number)[0])))
         if self._random_start_steps:
-            generator = np.random.default_rng([self._seed, number, RANDOM_START])
-            steps = int(generator.integers(self._random_start_steps + 1))
+            generator, steps = random_start_of(self._seed, number, self._random_start_steps)
             start = random_start(simulator, start, steps, lambda seen: self._random_action(seen, generator))
             self._tracker.begin_amid(np.arange(i * self.players, (i + 1) * self.players))
         self._begun[i] = True

@@ -14,6 +14,7 @@ from ddrl.errors import UsageError
 from ddrl.types import ActionSpace, Continuous, Discrete, MultiDiscrete
 
 RANDOM_START = 0x5747  # keeps the stream of random first actions apart from others of the same seed
+LONGEST_SPACE = 300  # letters
 spaces = gymnasium.spaces
 
 
@@ -142,13 +143,21 @@ def random_action(space: ActionSpace, generator: np.random.Generator, mask: np.n
     return np.array(drawn, np.int32).reshape(space.action_shape)
 
 
+def random_start_of(seed: int, number: int, most: int) -> tuple[np.random.Generator, int]:
+    """The generator of a simulator's random first actions, and how many it takes: uniform in 0 to `most`.
+
+    Args:
+        seed: seed of all simulators.
+        number: number of the simulator among all with that seed.
+    """
+    generator = np.random.default_rng([seed, number, RANDOM_START])
+    return generator, int(generator.integers(most + 1))
+
+
 def in_line(space: gymnasium.Space) -> str:
     """A space as text without line breaks, not too long."""
     text = " ".join(str(space).split())
     return text if len(text) <= LONGEST_SPACE else f"{text[:LONGEST_SPACE]} ..."
-
-
-LONGEST_SPACE = 300  # letters
 
 
 def _starts(space: ActionSpace) -> np.ndarray:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
+from ddrl.checks import hyphenated
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.files import write_whole
@@ -106,7 +107,7 @@ def score_of(outcomes: Sequence[Outcome], asked: str) -> str:
     """
     if asked == "auto":
         return EVALUATION if all(complete(measures.evaluations(run)) for run in outcomes) else ONLINE
-    return EVALUATION if asked == "evaluation" else ONLINE
+    return measures.SCORES[asked]
 
 
 def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str) -> None:
@@ -253,7 +254,7 @@ def _learned(config: TrainConfig) -> str:
 
 
 def _kept(group: str, values: dict[str, Any]) -> dict[str, Any]:
-    free = {name.replace("_", "-") for name in FREE.get(group, ())} | {"seed"}
+    free = {hyphenated(name) for name in FREE.get(group, ())} | {"seed"}
     return {} if FREE.get(group) == () else {name: value for name, value in values.items() if name not in free}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ddrl.reporting.metrics import while_training
 from ddrl.studies.figures import Curve, Panel
-from ddrl.studies.measures import EVALUATION, MAXIMUM
+from ddrl.studies.measures import kind_of
 from ddrl.studies.points import AnyGroup, Outcome
 from ddrl.studies.statistics import ENOUGH, Interval, bootstrap
 
@@ -69,7 +69,7 @@ def _held(runs: Runs, hold: bool) -> Runs:
 
 def points_of(outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0) -> Runs:
     """(x <float>[n] ascending, y <float>[n]) of each run that has a score; see `score_curve`."""
-    kind = "evaluation" if score in (EVALUATION, MAXIMUM) else "train"
+    kind = kind_of(score)
     against = "version" if kind == "evaluation" and against == UPDATES else against
     runs = []
     for outcome in outcomes:

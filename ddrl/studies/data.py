@@ -70,19 +70,10 @@ def unpack(path: Path, directory: Path) -> None:
     """Makes a study's directory from what `pack` has written.
 
     Raises:
-        UsageError: there is no packed study, it is damaged, or the directory exists already.
+        UsageError: there is no packed study, it is damaged, it names a plugin that was not loaded, or the directory
+            exists already.
     """
-    try:
-        rows = list(csv.DictReader(io.StringIO(_decompressed(path / RECORDS))))
-        ends = json.loads(_decompressed(path / ENDS))
-        _check_ends(ends)
-        runs = {name: [dict(_record(row)) for row in rows if row["point"] == name] for name in ends}
-        planned = read_regular(path / PLAN)
-        sealed.read_file(planned)
-    except (OSError, EOFError, ValueError, KeyError, TypeError, csv.Error, zlib.error) as error:
-        file = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) and error.filename else ""
-        text = f"--from-data {path}: it holds no packed study that can be read ({file or error})"
-        raise UsageError(f"{text}; name a directory that --pack wrote") from error
+    planned, ends, records = _read_packed(path)
     named = [name for end in ends.values() for name in rundir.plugins_of(end["files"].get(rundir.CONFIG))]
     if strange := plugin_modules.not_loaded(named):
         remedy = f"check it, then give --plugin {strange[0]}"
@@ -93,7 +84,7 @@ def unpack(path: Path, directory: Path) -> None:
         for name, end in ends.items():
             run = directory / POINTS / name
             run.mkdir(parents=True)
-            (run / rundir.METRICS).write_text("".join(json.dumps(record) + "\n" for record in runs[name]))
+            (run / rundir.METRICS).write_text("".join(json.dumps(record) + "\n" for record in records[name]))
             for file, content in end["files"].items():  # thousands of new files, which need no sync
                 (run / file).write_bytes(sealed.file_bytes(content))
             if rundir.RESULT in end["files"]:  # reports show its time, which data of earlier versions lack
@@ -103,6 +94,26 @@ def unpack(path: Path, directory: Path) -> None:
                 (run / file).write_text(text)
     except OSError as error:
         raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that does not exist yet") from error
+
+
+def _read_packed(path: Path) -> tuple[bytes, dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """What `pack` has written: study.json, and by name of a point, what `_end` says of its run, and the run's records.
+
+    Raises:
+        UsageError: there is no packed study, or it is damaged.
+    """
+    try:
+        rows = list(csv.DictReader(io.StringIO(_decompressed(path / RECORDS))))
+        ends = json.loads(_decompressed(path / ENDS))
+        _check_ends(ends)
+        records = {name: [dict(_record(row)) for row in rows if row["point"] == name] for name in ends}
+        planned = read_regular(path / PLAN)
+        sealed.read_file(planned)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, csv.Error, zlib.error) as error:
+        file = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) and error.filename else ""
+        text = f"--from-data {path}: it holds no packed study that can be read ({file or error})"
+        raise UsageError(f"{text}; name a directory that --pack wrote") from error
+    return planned, ends, records
 
 
 def _packed(run: Outcome, kept: int, settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:

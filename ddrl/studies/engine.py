@@ -188,10 +188,21 @@ def limited_to(cores: int) -> Iterator[None]:
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
+    here = sorted(os.sched_getaffinity(0))
+    if cores > len(here):
+        raise UsageError(f"the point needs {cores} cores, and this process may use {len(here)}")
+    with bound_to(here[:cores]):
+        yield
+
+
+@contextlib.contextmanager
+def bound_to(cores: Sequence[int]) -> Iterator[None]:
+    """Context manager: what is started inside may use only these cores (none given: all those of this process)."""
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
     before = os.sched_getaffinity(0)
-    if cores > len(before):
-        raise UsageError(f"the point needs {cores} cores, and this process may use {len(before)}")
-    os.sched_setaffinity(0, sorted(before)[:cores])
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-COLOURS = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
+COLOUR_MAP = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
 LETTERS = 51.0  # letters of size 8 that fit into a row of cells
 LINES = 16.0  # lines of size 8 that fit into a column of cells
 
@@ -42,8 +42,8 @@ def draw_heat(axes: Any, heat: HeatMap) -> None:
     axes.set_xticks(range(len(heat.columns)), heat.columns)
     axes.set_yticks(range(len(heat.rows)), heat.rows)
     axes.tick_params(length=0)
-    colours = f"{COLOURS}_r" if heat.low_is_good else COLOURS
-    image = axes.imshow(values, cmap=colours, vmin=low, vmax=high, aspect="auto")
+    colour_map = f"{COLOUR_MAP}_r" if heat.low_is_good else COLOUR_MAP
+    image = axes.imshow(values, cmap=colour_map, vmin=low, vmax=high, aspect="auto")
     if values.count():
         bar = axes.figure.colorbar(image, ax=axes, pad=0.03)
         bar.set_label(heat.label)

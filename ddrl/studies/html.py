@@ -23,8 +23,8 @@ def render(**content: Any) -> str:
 
 
 def sentence(text: str) -> str:
-    """A text that begins with a capital letter and ends with a period."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    """A text that begins with a capital letter, and ends with a period if it has no period or question mark there."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
 
 
 @functools.cache

@@ -21,7 +21,9 @@ WARM_UP_SECONDS = 10.0  # at the start of a run, which rates leave out; at most 
 WHOLE_BUDGET = 0.98  # share of its minutes from which a run counts as ended by its budget, not by something else
 ONLINE, EVALUATION, MAXIMUM = "online_score_mean", "mean", "maximum"
 """Names of scores: the first is in `train` records, the others are in `evaluation` records."""
-AGENT_STEPS = "agent_steps_per_s"
+SCORES = {"online": ONLINE, "evaluation": EVALUATION}
+"""Score as --score names it -> its name in records."""
+AGENT_STEP_RATE = "agent_steps_per_s"
 
 CAPTIONS = {
     ONLINE: "online score: mean of the last 100 training games",
@@ -30,6 +32,11 @@ CAPTIONS = {
 
 Records = Sequence[Mapping[str, Any]]
 Measure = Callable[[Outcome], float | None]
+
+
+def kind_of(name: str) -> str:
+    """The kind of the records that have a score, or another measured number: evaluation or train."""
+    return "evaluation" if name in (EVALUATION, MAXIMUM) else "train"
 
 
 def scores_caption(score: str, epsilon: float | None = None) -> str:
@@ -100,7 +107,7 @@ def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> floa
         warm_up_seconds: wall time at each start in which simulators start together, queues fill, and functions are
             traced.
     """
-    total = name.removesuffix("_per_s") if name == AGENT_STEPS else name
+    total = name.removesuffix("_per_s") if name == AGENT_STEP_RATE else name
     intervals: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
     for began, trained in _starts(records):
         told = [record for record in trained if total in record][:-1]
@@ -108,7 +115,7 @@ def rate_per_second(records: Records, name: str, warm_up_seconds: float) -> floa
     seconds = np.array([b["wall_seconds"] - a["wall_seconds"] for a, b in intervals])
     if not intervals or seconds.sum() <= 0:
         return None
-    if name == AGENT_STEPS:
+    if name == AGENT_STEP_RATE:
         return sum(b[total] - a[total] for a, b in intervals) / float(seconds.sum())
     return float(np.average([b[name] for _, b in intervals], weights=seconds))
 
@@ -198,7 +205,7 @@ def warm_up(run: Outcome, seconds: float = WARM_UP_SECONDS) -> float:
     return min(seconds, given_seconds(run) / 3)
 
 
-def rate(name: str = AGENT_STEPS, warm_up_seconds: float | None = None) -> Measure:
+def rate(name: str = AGENT_STEP_RATE, warm_up_seconds: float | None = None) -> Measure:
     """The measure that is a mean rate; see `rate_per_second`.
 
     Args:
@@ -230,7 +237,7 @@ def steps_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | s
         The mean with its interval if all runs reached the score. If some did not, a text: the number that did and their
         mean, or, if there are fewer than ENOUGH runs, the steps of each run in order.
     """
-    return _counted(steps_until(runs, score, target))
+    return _cell(steps_until(runs, score, target))
 
 
 def steps_until(runs: Sequence[Outcome], score: str, target: float) -> list[int | None]:
@@ -240,7 +247,7 @@ def steps_until(runs: Sequence[Outcome], score: str, target: float) -> list[int 
 
 def updates_to(runs: Sequence[Outcome], score: str, target: float) -> Interval | str:
     """Updates after which runs first reached a score, as a cell of a table; see `steps_to`."""
-    return _counted(updates_until(runs, score, target))
+    return _cell(updates_until(runs, score, target))
 
 
 def updates_until(runs: Sequence[Outcome], score: str, target: float) -> list[int | None]:
@@ -264,7 +271,8 @@ def steps_taken_to(runs: Sequence[Outcome], score: str, target: float) -> TimeTo
     return TimeToScore(tuple(float(taken) for taken in reached if taken is not None), len(missed), min(missed or made))
 
 
-def _counted(counts: Sequence[int | None]) -> Interval | str:
+def _cell(counts: Sequence[int | None]) -> Interval | str:
+    """The cell of a table for what each run took to a score, None for one that never reached it; see `steps_to`."""
     reached = [count for count in counts if count is not None]
     missed = len(counts) - len(reached)
     if reached and not missed:

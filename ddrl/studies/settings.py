@@ -15,7 +15,7 @@ from ddrl.command_line import shown
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_settings import differences
-from ddrl.studies.measures import EVALUATION, ONLINE, scores_caption, steps_to, times_to
+from ddrl.studies.measures import EVALUATION, SCORES, scores_caption, steps_to, times_to
 from ddrl.studies.points import Group, Point
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.tables import Columns
@@ -142,7 +142,7 @@ class ScoredSettings(BudgetSettings):
     @property
     def score_name(self) -> str:
         """Name of the score in the records of a run."""
-        return ONLINE if self.score == "online" else EVALUATION
+        return SCORES[self.score]
 
 
 def target_of(score: float | None, stop: bool) -> dict[str, Any]:

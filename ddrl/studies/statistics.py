@@ -17,7 +17,8 @@ import numpy as np
 
 from ddrl.reporting.texts import number
 
-BOOTSTRAP_SAMPLES = 10_000
+RESAMPLES, FEWER_RESAMPLES = 10_000, 2_000
+"""Resamples of a bootstrap: of means and ratios, and of interquartile means and shares."""
 CONFIDENCE = 0.95
 """Confidence level of intervals, before they are expanded for few values."""
 ENOUGH = 5
@@ -107,12 +108,12 @@ class TimeToScore(NamedTuple):
         return "; ".join(number(seconds / 60) for seconds in self.reached) + " min"
 
 
-def bootstrap(values: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
+def bootstrap(values: Values, resamples: int = RESAMPLES) -> Interval | None:
     """Mean of the values that are not None, with its interval; None if there are none."""
-    return _interval(np.mean, [values], samples)
+    return _interval(np.mean, [values], resamples)
 
 
-def interquartile_mean(values: Values, samples: int = 2000) -> Interval | None:
+def interquartile_mean(values: Values) -> Interval | None:
     """Mean of the middle half: a quarter, rounded down, is cut off at either end (Agarwal et al. 2021).
 
     None for fewer than ENOUGH values, of which at most one would be cut off at either end.
@@ -121,10 +122,10 @@ def interquartile_mean(values: Values, samples: int = 2000) -> Interval | None:
 
     if sum(value is not None for value in values) < ENOUGH:
         return None
-    return _interval(lambda drawn, axis=0: trim_mean(drawn, 0.25, axis=axis), [values], samples)
+    return _interval(lambda drawn, axis=0: trim_mean(drawn, 0.25, axis=axis), [values], FEWER_RESAMPLES)
 
 
-def stratified_interquartile_mean(scores: Sequence[Values], samples: int = 2000) -> Interval | None:
+def stratified_interquartile_mean(scores: Sequence[Values]) -> Interval | None:
     """Mean of the middle half of all values of several games; None for fewer than ENOUGH values.
 
     Args:
@@ -135,30 +136,36 @@ def stratified_interquartile_mean(scores: Sequence[Values], samples: int = 2000)
 
     if sum(value is not None for game in scores for value in game) < ENOUGH:
         return None
-    return _stratified(lambda together, axis: trim_mean(together, 0.25, axis=axis), scores, samples)
+    return _stratified(lambda together, axis: trim_mean(together, 0.25, axis=axis), scores)
 
 
-def share_above(scores: Sequence[Values], threshold: float, samples: int = 2000) -> Interval | None:
+def share_above(scores: Sequence[Values], threshold: float) -> Interval | None:
     """Share of all values of several games above a threshold: a point of a performance profile (Agarwal et al. 2021).
 
     Args:
         scores: for each game, those of its runs.
     """
-    return _stratified(lambda together, axis: np.mean(together > threshold, axis=axis), scores, samples)
+    return _stratified(lambda together, axis: np.mean(together > threshold, axis=axis), scores)
 
 
-def _stratified(statistic: Callable[..., Any], scores: Sequence[Values], samples: int) -> Interval | None:
+def _stratified(statistic: Callable[..., Any], scores: Sequence[Values]) -> Interval | None:
     """A statistic of all values together, where the values of each game are resampled separately; see `_interval`."""
-    return _interval(
-        lambda *games, axis=0: statistic(np.concatenate(games, axis=axis), axis=axis), scores, samples, ENOUGH_OF_A_GAME
-    )
+
+    def of_games(*games: np.ndarray, axis: int = 0) -> Any:
+        return statistic(np.concatenate(games, axis=axis), axis=axis)
+
+    return _interval(of_games, scores, FEWER_RESAMPLES, ENOUGH_OF_A_GAME)
 
 
-def bootstrap_ratio(above: Values, below: Values, samples: int = BOOTSTRAP_SAMPLES) -> Interval | None:
+def bootstrap_ratio(above: Values, below: Values) -> Interval | None:
     """Ratio of two means, which are resampled separately; None if either has no value, or all of `below` are 0."""
     if not any(value for value in below if value is not None):
         return None
-    return _interval(lambda top, bottom, axis=0: top.mean(axis=axis) / bottom.mean(axis=axis), [above, below], samples)
+
+    def ratio(top: np.ndarray, bottom: np.ndarray, axis: int = 0) -> Any:
+        return top.mean(axis=axis) / bottom.mean(axis=axis)
+
+    return _interval(ratio, [above, below], RESAMPLES)
 
 
 def bootstrap_paired_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:

@@ -8,11 +8,10 @@ lock for each trial keeps two calls from running the same one.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddrl import programs, rundir
@@ -23,8 +22,8 @@ from ddrl.launch.processes import Interrupts
 from ddrl.programs import python_command
 from ddrl.reporting.metrics import without_undone
 from ddrl.reporting.texts import counted
-from ddrl.studies.engine import duration
-from ddrl.studies.measures import EVALUATION, ONLINE, last_score
+from ddrl.studies.engine import bound_to, duration
+from ddrl.studies.measures import SCORES, last_score
 from ddrl.studies.points import Point, outcome_of, state_of
 from ddrl.tuning.journal import RUNGS, WHY, distributions, locked, open_study
 from ddrl.tuning.plan import Plan
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 TRIAL_PROGRAM = python_command("ddrl.tuning.trial")
 POLL_SECONDS = 0.5
 ATTEMPTS = 3  # of one call at a trial whose process dies
-SCORES = {"online": ONLINE, "evaluation": EVALUATION}
 
 
 class Running:
@@ -60,7 +58,7 @@ class Running:
         self._told = set(trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         self._lines = rundir.JsonLines(self.path / rundir.METRICS)
         nowhere = subprocess.DEVNULL
-        with _on(self.cores):
+        with bound_to(self.cores):
             # In a session of its own, so that Ctrl-C reaches this process alone, which asks the trial to stop.
             self.process = subprocess.Popen(
                 TRIAL_PROGRAM, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
@@ -272,20 +270,6 @@ class Engine:
 
     def _say(self, trial: optuna.Trial, text: str) -> None:
         print(f"[{trial.number + 1}/{self.plan.trials}] trial {trial.number} {text}", flush=True)
-
-
-@contextlib.contextmanager
-def _on(cores: Sequence[int]) -> Iterator[None]:
-    """Context manager: processes that are started inside use these cores (none: all those of this process)."""
-    if not cores or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def shares(at_once: int, cores: Sequence[int]) -> list[tuple[int, ...]]:

@@ -11,12 +11,12 @@ import numpy as np
 
 from ddrl.reporting.plots import STYLE
 from ddrl.studies.figures import COLOURS, MARKERS
+from ddrl.studies.heat import COLOUR_MAP
 from ddrl.tuning.space import Dimension
 
 WIDTH = 5.0  # inches, so that it is read on a telephone, too
 AXIS_WIDTH = 1.4  # inches of an axis of parallel coordinates
 LEGEND_LETTERS = 58  # letters that fit in a row below a figure
-MAP = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
 DPI = 200
 
 
@@ -103,7 +103,7 @@ def parallel(trials: Sequence[Trial], space: Sequence[Dimension], label: str) ->
     figure, axis = _new(3.8, max(WIDTH, AXIS_WIDTH * (len(space) + 1)))
     scores = [trial.score for trial in trials]
     low, high = min(scores), max(scores)
-    colours = matplotlib.colormaps[MAP]
+    colours = matplotlib.colormaps[COLOUR_MAP]
     for trial in sorted(trials, key=lambda trial: trial.score):
         height = (trial.score - low) / (high - low) if high > low else 0.5
         line = [*(_height(dimension, trial.values[dimension.name]) for dimension in space), height]

@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddrl.config import RunConfig
-from ddrl.studies.measures import EVALUATION, ONLINE
-
-NAMES = {"online": ("train", ONLINE), "evaluation": ("evaluation", EVALUATION)}
-"""Score -> kind of the records that have it, and its name there."""
+from ddrl.studies.measures import SCORES, kind_of
 
 
 def part_done(record: Mapping[str, Any], run: RunConfig) -> float:
@@ -26,7 +23,7 @@ def scores_at_rungs(records: Sequence[Mapping[str, Any]], run: RunConfig, score:
         score: online or evaluation.
         rungs: number of rungs in the whole budget.
     """
-    kind, name = NAMES[score]
+    name = SCORES[score]
     found: dict[int, float] = {}
     newest: float | None = None
     reached = 0
@@ -37,6 +34,6 @@ def scores_at_rungs(records: Sequence[Mapping[str, Any]], run: RunConfig, score:
         if newest is not None:
             found |= dict.fromkeys(range(reached + 1, min(rung, rungs) + 1), newest)
         reached = max(reached, rung)
-        if record["kind"] == kind and name in record and not record.get("timed_out"):
+        if record["kind"] == kind_of(name) and name in record and not record.get("timed_out"):
             newest = float(record[name])
     return found

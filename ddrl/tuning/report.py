@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 PAGE, BEST, TRIALS = "report.html", "best.yaml", "trials.csv"
 SHOWN = 20  # best trials in the page
-ENOUGH = (
-    20  # trials that were not stopped early: the best tenth of fewer is one trial, which says nothing of importance
-)
+ENOUGH = 20
+"""Fewest trials, without those stopped early, for which importance is shown: the best tenth of fewer is one trial."""
 LABELS = {"online": "mean of the last 100 training games", "evaluation": "mean score of the last evaluation"}
 
 SLICES = "Every trial by the value of each setting. Hollow: stopped early, shown with its last score"
@@ -49,14 +48,15 @@ def collect(plan: Plan) -> None:
     study = open_study(plan)
     all_trials = study.get_trials(deepcopy=False)
     trials = scored(all_trials)
-    if not any(not trial.pruned for trial in trials):
+    whole = [trial for trial in trials if not trial.pruned]
+    if not whole:
         reasons = dict.fromkeys(str(trial.user_attrs.get(WHY, "")) for trial in all_trials) or [""]
         raise UsageError(f"{plan.directory}: no trial has ended with a score{_reason(reasons)}")
-    best = max((trial for trial in trials if not trial.pruned), key=lambda trial: trial.score)
+    best = max(whole, key=lambda trial: trial.score)
     config = settings_of(plan.base, plan.space, best.values)
     what = f"trial {best.number}, {LABELS[plan.score]} {number(best.score)}"
     heading = [f"The best of {len(all_trials)} trials in {plan.directory}: {what}."]
-    parts = importance_of(study, plan) if sum(not trial.pruned for trial in trials) >= ENOUGH else {}
+    parts = importance_of(study, plan) if len(whole) >= ENOUGH else {}
     files = {
         BEST: as_yaml(config, plan.algorithm, plan.preset, heading, run_dir=False),
         TRIALS: _every_trial(plan, all_trials).csv(),
@@ -76,11 +76,16 @@ def scored(trials: Sequence[optuna.trial.FrozenTrial]) -> list[Trial]:
     states = optuna_module().trial.TrialState
     found = []
     for trial in trials:
-        last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
-        score = trial.value if trial.state == states.COMPLETE else last
+        score = trial.value if trial.state == states.COMPLETE else _last_seen(trial)
         if score is not None and trial.state in (states.COMPLETE, states.PRUNED):
             found.append(Trial(trial.number, trial.params, score, trial.state == states.PRUNED))
     return found
+
+
+def _last_seen(trial: optuna.trial.FrozenTrial) -> float | None:
+    """The score that a trial last reported while it ran; None if it reported none."""
+    seen = trial.intermediate_values  # by rung
+    return seen[max(seen)] if seen else None
 
 
 def importance_of(study: optuna.Study, plan: Plan) -> dict[str, float]:
@@ -185,15 +190,14 @@ def _best_trials(plan: Plan, trials: Sequence[Trial]) -> Table:
 
 
 def _every_trial(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> Table:
-    rungs = [trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
-             for trial in trials]  # fmt: skip
     names = [dimension.name for dimension in plan.space]
     rows = [
         (
-            trial.number, trial.state.name.lower(), *(trial.params.get(name) for name in names), trial.value, last,
-            trial.duration.total_seconds() if trial.duration else None, trial.user_attrs.get(WHY, ""),
+            trial.number, trial.state.name.lower(), *(trial.params.get(name) for name in names), trial.value,
+            _last_seen(trial), trial.duration.total_seconds() if trial.duration else None,
+            trial.user_attrs.get(WHY, ""),
         )
-        for trial, last in zip(trials, rungs)
+        for trial in trials
     ]  # fmt: skip
     return Table("Trials", ("trial", "state", *names, "score", "last score seen", "seconds", "why"), rows)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ddrl.checks import did_you_mean, is_finite
+from ddrl.checks import did_you_mean, hyphenated, is_finite
 from ddrl.command_line import Option, item_of, meant_by, value_of
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -15,6 +15,7 @@ from ddrl.unread import reader
 EXPRESSION = re.compile(r"\s*(?:--)?([A-Za-z][\w-]*)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 KINDS = ("log", "uniform", "choice")
 FORM = 'write it as "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)" or "NAME=choice(A,B)"'
+Score = Literal["online", "evaluation"]
 
 
 class Dimension(NamedTuple):
@@ -111,7 +112,7 @@ def _dimension(text: str, options: Sequence[Option]) -> Dimension:
     match = EXPRESSION.fullmatch(text)
     if match is None:
         raise UsageError(f"--space {text:.80}: {FORM}")
-    name, kind = match[1].replace("_", "-"), match[2]
+    name, kind = hyphenated(match[1]), match[2]
     by_name = {option.name: option for option in options if option.group not in ("", "run", "evaluation")}
     if name not in by_name:
         raise UsageError(f"--space {name}: there is no such setting of learning{meant_by(name, by_name)}")
@@ -144,6 +145,3 @@ def _check_values(dimension: Dimension) -> None:
 def _value(option: Option, text: str) -> Any:
     kind = item_of(option.hint)
     return value_of(option.hint, text) if kind is None else tuple(value_of(kind, each) for each in text.split())
-
-
-Score = Literal["online", "evaluation"]

@@ -12,7 +12,7 @@ import pytest
 from ddrl import algorithms, cli, rundir, sealed
 from ddrl import checkpoint as checkpoints
 from ddrl.bench import fuzz, fuzz_flips, fuzz_readings
-from ddrl.bench.fuzz_flips import BEFORE, CHANGED, HARMLESS, REFUSED, TRACEBACK, Flips, flip_many, table
+from ddrl.bench.fuzz_flips import CHANGED, FELL_BACK, HARMLESS, REFUSED, TRACEBACK, Flips, flip_many, table
 from ddrl.builders.replay import replay_size
 from ddrl.envs import make_environment
 from ddrl.errors import UsageError
@@ -98,7 +98,7 @@ def test_no_flip_passes_and_every_kind_has_its_outcome(run, tmp_path, monkeypatc
     for kind in ("config.json", "config-N.json", "metrics.jsonl", "result.json"):
         assert found[kind][REFUSED] == found[kind]["flips"] > 0
     for kind in ("checkpoint", "replay"):
-        assert found[kind][REFUSED] + found[kind][BEFORE] == found[kind]["flips"] and found[kind][BEFORE] > 0
+        assert found[kind][REFUSED] + found[kind][FELL_BACK] == found[kind]["flips"] and found[kind][FELL_BACK] > 0
     assert found["log.txt"][HARMLESS] == found["log.txt"]["flips"]
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
     assert flipped(run, tmp_path / "again", 20) == done[:20], "a function of the seed"

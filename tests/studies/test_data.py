@@ -17,7 +17,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.metrics import read_metrics
 from ddrl.studies import data, plan, provenance
 from ddrl.studies.collect import CURVES, RUNS, TABLE, collect
-from ddrl.studies.measures import AGENT_STEPS, ONLINE, best_score, rate, rate_per_second
+from ddrl.studies.measures import AGENT_STEP_RATE, ONLINE, best_score, rate, rate_per_second
 from ddrl.studies.points import State, note_failure, outcome_of
 from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, FakeSettings, Runner, outcome, study, write_run
@@ -153,7 +153,7 @@ def test_a_thinned_run_has_its_rate_however_few_records_are_kept(kept):
     for warm_up in (10.0, 33.3):
         thinned = data.thinned(records, kept, None, warm_up)
         assert len(thinned) == 1 + max(kept, 8), "the resume, and all that are always kept"
-        assert rate_per_second(thinned, AGENT_STEPS, warm_up) == rate_per_second(records, AGENT_STEPS, warm_up)
+        assert rate_per_second(thinned, AGENT_STEP_RATE, warm_up) == rate_per_second(records, AGENT_STEP_RATE, warm_up)
         assert data.thinned(thinned, kept, None, warm_up) == thinned
 
 

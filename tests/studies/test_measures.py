@@ -8,7 +8,7 @@ import pytest
 from ddrl.reporting.metrics import without_undone
 from ddrl.studies.collect import runs_table
 from ddrl.studies.measures import (
-    AGENT_STEPS,
+    AGENT_STEP_RATE,
     EVALUATION,
     ONLINE,
     final_metric,
@@ -125,15 +125,15 @@ def test_the_agent_steps_of_a_run_are_not_those_of_its_last_evaluation():
 
 def test_the_rate_leaves_out_the_warm_up_and_the_end():
     records = [train(1, 10), train(5, 100), {"kind": "event", "wall_seconds": 6}, train(9, 500), train(13, 501)]
-    assert rate_per_second(records, AGENT_STEPS, 4.0) == pytest.approx(100.0)
-    assert rate_per_second(records, AGENT_STEPS, 6.0) is None
-    assert rate_per_second([], AGENT_STEPS, 0.0) is None
+    assert rate_per_second(records, AGENT_STEP_RATE, 4.0) == pytest.approx(100.0)
+    assert rate_per_second(records, AGENT_STEP_RATE, 6.0) is None
+    assert rate_per_second([], AGENT_STEP_RATE, 0.0) is None
 
 
 def test_the_rate_is_that_of_training_without_the_final_evaluation():
     lines = [train(5 * i, 500 * i) | {"update": i} for i in range(1, 13)]
     lines += [train(60 + 5 * i, 6_000) | {"update": 12} for i in range(1, 5)]
-    assert rate_per_second(lines, AGENT_STEPS, 10.0) == pytest.approx(100.0)
+    assert rate_per_second(lines, AGENT_STEP_RATE, 10.0) == pytest.approx(100.0)
 
 
 def test_the_limit_of_a_run_that_missed_a_score_is_the_time_that_it_trained():
@@ -153,7 +153,7 @@ def test_each_start_of_a_run_has_a_warm_up_that_the_rate_leaves_out():
     starting = [train(10 + second, 1000) | {"datapoints_per_s": 0.0} for second in range(1, 6)]
     second = [train(15 + second, 1000 + 100 * second) | {"datapoints_per_s": 100.0} for second in range(1, 11)]
     whole = [*first, resumed, *starting, *second]
-    for name in (AGENT_STEPS, "datapoints_per_s"):
+    for name in (AGENT_STEP_RATE, "datapoints_per_s"):
         assert rate_per_second(whole, name, 5.0) == pytest.approx(100.0)
         assert rate_per_second([*first, resumed, *starting], name, 5.0) == pytest.approx(100.0)
         assert rate_per_second([*first[:3], resumed, *starting], name, 5.0) is None
@@ -162,12 +162,12 @@ def test_each_start_of_a_run_has_a_warm_up_that_the_rate_leaves_out():
 def test_the_bootstrap_is_that_of_a_slow_reference():
     values, random = [1.0, 2.0, 4.0, 8.0, 16.0], np.random.default_rng(0)
     means = sorted(np.mean([values[i] for i in row]) for row in random.integers(5, size=(2000, 5)))
-    found = bootstrap(values, samples=2000)
+    found = bootstrap(values, resamples=2000)
     assert found.mean == pytest.approx(6.2)
     # 3.10 deviations, of Student's t with 4 degrees of freedom: see the module.
     assert found.low == pytest.approx(np.quantile(means, 0.000954), rel=1e-3)
     assert found.high == pytest.approx(np.quantile(means, 1 - 0.000954), rel=1e-3)
-    assert found == bootstrap(values, samples=2000)
+    assert found == bootstrap(values, resamples=2000)
 
 
 def test_one_value_has_no_spread_and_none_has_no_mean():
@@ -177,7 +177,7 @@ def test_one_value_has_no_spread_and_none_has_no_mean():
 
 def test_the_interval_covers_the_mean_about_as_often_as_it_says():
     random = np.random.default_rng(0)
-    intervals = [bootstrap(random.normal(1.0, 1.0, 30).tolist(), samples=400) for i in range(200)]
+    intervals = [bootstrap(random.normal(1.0, 1.0, 30).tolist(), resamples=400) for i in range(200)]
     assert 0.88 < np.mean([i.low <= 1.0 <= i.high for i in intervals]) < 0.99
 
 

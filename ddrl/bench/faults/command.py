@@ -122,7 +122,7 @@ def held(directory: Path) -> Iterator[None]:
         yield
 
 
-def names() -> str:
+def systems_and_kinds() -> str:
     """A text that lists and explains all systems and kinds of faults."""
     systems = {name: f"ddrl train {' '.join(system.arguments)}" for name, system in SYSTEMS.items()}
     lines = lambda entries: [f"  {name:<16} {what}" for name, what in entries.items()]  # noqa: E731
@@ -197,6 +197,6 @@ main = Benchmark(
     arguments=FaultsArguments,
     measure=measure,
     title="faults of seed {options.seed}",
-    details=names(),
+    details=systems_and_kinds(),
     failed=lambda values: bool(values["bad"]),
 )

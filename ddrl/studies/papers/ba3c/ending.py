@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl import rundir
 from ddrl.rundir import JsonLines
+from ddrl.studies.measures import Records
 from ddrl.studies.points import state_of
 
 MARK = "ended_by_study.json"
 LOOK_SECONDS = 2.0
-
-Records = Sequence[Mapping[str, Any]]
 
 
 class Other(NamedTuple):

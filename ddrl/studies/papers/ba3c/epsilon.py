@@ -19,8 +19,8 @@ from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import COLOURS, Panel
 from ddrl.studies.findings import extremes, reached, sentences
 from ddrl.studies.heat import HeatMap
-from ddrl.studies.measures import ONLINE, caption_of
-from ddrl.studies.papers.ba3c.ending import Other, Over, Records, train_until
+from ddrl.studies.measures import ONLINE, Records, caption_of
+from ddrl.studies.papers.ba3c.ending import Other, Over, train_until
 from ddrl.studies.papers.ba3c.epsilon_cells import (
     Cell,
     alike,
@@ -246,10 +246,10 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
         optimizer, exchange = config.optimizer, config.exchange
         options: dict[str, Any] = {
             "preset": self.preset, "game": config.environment.game, "workers": exchange.workers,
-            "parameter-servers": exchange.servers, "batch-size": optimizer.batch_size,
+            "parameter_servers": exchange.servers, "batch_size": optimizer.batch_size,
         }  # fmt: skip
-        options |= {field.replace("_", "-"): getattr(optimizer, field) for field in RATES.values()}
-        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        options |= {field: getattr(optimizer, field) for field in RATES.values()}
+        words = [word for name, value in options.items() for word in (checks.flag(name), str(value))]
         return shlex.join(["ddrl", "train", "ba3c", *shlex.split(self.train_options), *words])
 
 

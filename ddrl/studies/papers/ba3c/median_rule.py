@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ddrl.reporting.metrics import without_undone
-from ddrl.studies.measures import EVALUATION
-from ddrl.studies.papers.ba3c.ending import Other, Records
+from ddrl.studies.measures import Records, kind_of
+from ddrl.studies.papers.ba3c.ending import Other
 
 FEWEST_OTHERS = 2
 
@@ -62,9 +62,8 @@ def _mean_until(run: Sequence[tuple[float, float]], now: float) -> float:
 
 
 def _scores(rule: Rule, records: Records) -> list[tuple[float, float]]:
-    kind = "evaluation" if rule.score == EVALUATION else "train"
     return [
         (float(r[rule.against]), float(r[rule.score]))
         for r in without_undone([dict(record) for record in records])
-        if r["kind"] == kind and rule.score in r and rule.against in r and not r.get("timed_out")
+        if r["kind"] == kind_of(rule.score) and rule.score in r and rule.against in r and not r.get("timed_out")
     ]

@@ -19,10 +19,10 @@ from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import table
 from ddrl.types import Machine
 
-# score by size: section 5.3, figure 3 ---------------------------------------------------------------------------------
-
 Sizes = Mapping[str, tuple[int, ...]]
 """Algorithm -> its sizes: simulators, learners, batch size, ..."""
+Changes = dict[str, dict[str, Any]]
+"""Group of the settings -> what changes in it."""
 
 
 def chosen_sizes(defaults: Sizes, words: Collection[str]) -> dict[str, tuple[int, ...]]:
@@ -174,10 +174,6 @@ class SimulatorsSettings(ScoredSettings):
         return sizes_report(
             self, outcomes, "Learning with many simulators", scores_caption(self.score_name), SIZE_NAMES
         )
-
-
-Changes = dict[str, dict[str, Any]]
-"""Group of the settings -> what changes in it."""
 
 
 SIMULATORS = Study(
