@@ -30,8 +30,6 @@ from ddrl.launch.job import quieten
 from ddrl.options import parse
 from ddrl.placement import resources
 from ddrl.reporting.metrics import MetricsWriter
-from ddrl.roles.hashes import HASHES, ParameterHashes
-from ddrl.slurm.records import JOBS, JobRecord, note
 from ddrl.types import Machine
 
 GB = 10**9
@@ -412,12 +410,6 @@ def test_links_in_a_run_of_somebody_else_are_not_followed(tmp_path):
     (tmp_path / rundir.LOG).symlink_to(outside)
     with pytest.raises(OSError, match="it is a link, which is not followed"):
         quieten(tmp_path)
-    (tmp_path / HASHES).symlink_to(outside)
-    with pytest.raises(OSError, match="it is a link, which is not followed"):
-        ParameterHashes(tmp_path)
-    (tmp_path / JOBS).symlink_to(outside)
-    with pytest.raises(UsageError, match="slurm-jobs.tsv: it is a link, which is not followed"):
-        note(tmp_path, JobRecord("7", tmp_path / "slurm-7.out"))
     (tmp_path / run_lock.LOCK).symlink_to(outside)
     with pytest.raises(UsageError, match="lock: it is a link, which is not followed"), run_lock.locked(tmp_path):
         pass

@@ -42,7 +42,7 @@ class TimeLeft:
         self._phase, self._first = TRAINING, (seconds, self._first[1], agent_steps)
 
     def training_over(self, seconds: float, evaluates: bool) -> None:
-        """Notes that training is over, and whether a final evaluation follows the last checkpoint."""
+        """Notes that training is over, how long it took in all starts, and whether a final evaluation follows."""
         self._trained, self._evaluates = seconds, evaluates
 
     def final_evaluation(self, seconds: float, limit: float) -> None:

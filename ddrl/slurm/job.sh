@@ -49,7 +49,7 @@ for variable in "${!SLURM_TRES_PER_TASK@}"; do
   printf -v "$variable" %s "$(sed -E 's/(^|,)cpu[=:][0-9]+//; s/^,//' <<<"${!variable}")"
   [[ ${!variable} ]] || unset "$variable"
 done
-if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then                         # Slurm before 23.02 does not set it
+if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then # Slurm before 23.02 does not set it
   # a line for each component; without a text, date would give the last midnight
   end=$(squeue -h -j "$THIS_JOB" -o %e) && [[ $end ]] && end=$(date -d "${end%%$'\n'*}" +%s 2>/dev/null) \
     && export SLURM_JOB_END_TIME=$end

@@ -15,8 +15,8 @@ from ddrl.slurm.site import Site
 
 SUBMIT_SECONDS = 60.0
 PREFIX = "SBATCH_"
-NUMBER = re.compile(r"(\d+)(;.*)?")
-"""What sbatch prints of a job: its number, and the cluster if there are several."""
+NUMBER = re.compile(r"(?:Submitted batch job )?(\d+)(;.*)?")
+"""What sbatch prints of a job: its number, and the cluster if there are several. Some sites' own drop --parsable."""
 OF_A_JOB = re.compile(r"(SLURM|SLURMD|SRUN|PMI|PMIX|OMPI_COMM)_(?!MCA_)")
 """Variables of a job in which ddrl itself runs, such as that of salloc. sbatch hands on its environment, and the new
 job would take those about sizes for options of its own."""

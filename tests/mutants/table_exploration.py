@@ -20,7 +20,7 @@ MUTANTS = (
         "ddrl/sampling/actor.py",
         'if same_number else state["draws"].max()',
         "if same_number else 0",
-        ("tests/sampling/test_schedules.py::test_other_simulators_than_before_draw_no_number_again",),
+        ("tests/sampling/test_schedules.py::test_other_groups_or_another_schedule_than_before_draw_no_number_again",),
         "A resume with other simulators draws the same random numbers again.",
     ),
     Mutant(

@@ -309,13 +309,14 @@ def test_other_simulators_than_before_draw_no_number_again():
 
 ANOTHER_SCHEDULE = {
     "fewer groups": ({"actor0.draws": np.array([3, 9])}, asynchronous),
+    "other simulators": ({"actor.draws": np.array([3, 9])}, synchronized),
     "synchronized": ({"actor.draws": np.array([3, 9])}, asynchronous),
     "asynchronous": ({"actor0.draws": np.array([5]), "actor1.draws": np.array([3, 9])}, synchronized),
 }
 
 
 @pytest.mark.parametrize("before", ANOTHER_SCHEDULE)
-def test_more_groups_or_another_schedule_than_before_draw_no_number_again(before):
+def test_other_groups_or_another_schedule_than_before_draw_no_number_again(before):
     state, make = ANOTHER_SCHEDULE[before]
     schedule = make()
     schedule.set_state(state, reset_seed=2)

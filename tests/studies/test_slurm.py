@@ -72,8 +72,9 @@ def test_the_array_has_a_task_for_each_point_that_has_not_finished(plan, sbatch,
     assert outputs == ["slurm-42-%a.out", "report-42.out"]
 
 
-def test_the_number_of_a_job_is_found_among_the_lines_of_a_sites_sbatch(plan, sbatch, capsys):
-    sbatch("Welcome\n 1,200 hours are left\n42;cluster\nGood luck")
+@pytest.mark.parametrize("line", ["42;cluster", "Submitted batch job 42"])
+def test_the_number_of_a_job_is_found_among_the_lines_of_a_sites_sbatch(plan, sbatch, capsys, line):
+    sbatch(f"Welcome\n 1,200 hours are left\n{line}\nGood luck")
     submit(plan)
     assert capsys.readouterr().out.startswith("job 42: an array with ")
     assert [record.job for record in noted(plan.directory)] == ["42", "42"]

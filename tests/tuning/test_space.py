@@ -90,6 +90,6 @@ def test_a_setting_that_no_trial_reads_is_refused():
     decay, optimizer = "rmsprop-decay=uniform(0.5,0.9)", "optimizer=choice(adam,rmsprop,sgd)"
     with pytest.raises(UsageError, match="--space rmsprop-decay: no trial would use it; only --optimizer rmsprop or"):
         check(base(), space(decay))
-    with pytest.raises(UsageError, match="--space fc-neurons: no trial would read it; only --network ba3c does"):
+    with pytest.raises(UsageError, match="--space fc-neurons: no trial would use it; only --network ba3c does"):
         check(base(), space("fc-neurons=choice(64,256)"))
     assert check(base(), space(decay, optimizer)), "some trials do"
