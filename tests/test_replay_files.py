@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddrl import algorithms, rundir
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.errors import UsageError
 from ddrl.replay import storage
 from ddrl.replay_files import check_replays, names_on_disk, shard_directory, worker_directory
+from ddrl.roles.resume import newest_start
+from ddrl.types import Machine
 from tests.replay.simulators import Simulators
 from tests.replay.test_storage import make
 
@@ -29,9 +32,11 @@ def run(tmp_path):
     return tmp_path
 
 
-def save(run_dir, version, states):
-    parameters = np.full(SIZE, version, np.float32)
-    whole = Checkpoint(version, version, 0, 0.0, parameters, {}, version, (("x", (SIZE,)),), worker_states=states)
+def save(run_dir, version, states, config=None):
+    parameters, settings = np.full(SIZE, version, np.float32), rundir.config_to_dict(config) if config else {}
+    whole = Checkpoint(
+        version, version, 0, 0.0, parameters, {}, version, (("x", (SIZE,)),), worker_states=states, config=settings
+    )
     checkpoints.save(run_dir, whole, keep=3)
 
 
@@ -79,6 +84,26 @@ def test_without_a_sound_replay_there_is_no_checkpoint(run):
         path.unlink()
     with pytest.raises(UsageError, match="none of the 3 checkpoints is sound"):
         latest(run)
+
+
+@pytest.mark.parametrize(
+    "algorithm, key, directory", [("apex-dqn", "shard0", shard_directory), ("dqn", "replay", worker_directory)]
+)
+def test_without_a_sound_replay_a_run_of_apex_goes_on_and_others_are_refused(tmp_path, algorithm, key, directory):
+    """Its shards then say that they begin empty."""
+    config = algorithms.preset("smoke", None, Machine(2, 1 << 34), algorithm).changed(run={"run_dir": str(tmp_path)})
+    simulators = Simulators(3, 1)
+    replay = make(simulators)
+    replay.add(simulators.unroll(10))
+    save(tmp_path, 1, {0: {key: replay.save(directory(tmp_path, 0))["replay"]}}, config)
+    assert newest_start(tmp_path, config).checkpoint.version == 1
+    next(directory(tmp_path, 0).iterdir()).unlink()
+    if algorithm == "dqn":
+        with pytest.raises(UsageError, match="none of the 1 checkpoints is sound"):
+            newest_start(tmp_path, config)
+    else:
+        start = newest_start(tmp_path, config)
+        assert (start.checkpoint.version, start.notes) == (1, ())
 
 
 def test_replays_of_shards_are_those_of_their_own_directories(tmp_path):

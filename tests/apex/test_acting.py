@@ -37,6 +37,19 @@ def test_each_transition_is_inserted_so_many_times(duplicates):
     assert replay.inserted == duplicates * sum(len(segment.row) for segment in segments) and replay.refused == 0
 
 
+def test_segments_that_a_shard_would_refuse_are_not_sent_but_counted_and_told_of_once():
+    link, told, metrics = Sent(), [], RankMetrics("actor", 0)
+    link.send = lambda *frame: told.append(frame)
+    sender, random = Sender(link, IMAGES, metrics, 2), np.random.default_rng(0)
+    for number, reward in enumerate((np.nan, np.inf, 1.0)):
+        segment = noise(IMAGES, random, first_step=10 * number)
+        segment.reward[4] = reward
+        sender.send(segment)
+    ((kind, _, text),) = told
+    assert kind == Frame.COMPLAINT and b"1 of 10 values of reward" in text
+    assert len(link) == 1 and metrics.report()["counters"]["segments_not_sent"] == 2
+
+
 def test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share():
     settings = {"epsilon_end": 0.4, "epsilon_steps": 0, "epsilon_ladder": 7.0}
     place, steps = np.arange(360) / 359, np.ones(360)

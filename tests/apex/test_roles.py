@@ -438,6 +438,20 @@ def test_a_refused_segment_is_told_of_once_and_acknowledged(tmp_path):
     assert world.events().count("segment_refused") == 1
 
 
+def test_the_complaint_of_a_child_is_an_event(tmp_path):
+    world = World(tmp_path, actors=1, shards=1)
+    (role,) = world.actors
+    while role.child is None:
+        world.step()
+    said = iter([Received(Frame.COMPLAINT, 0, b"1 of 10 values of reward are no numbers")])
+    role.child.receive = lambda: next(said, None)
+    world.steps(300)
+    world.settle()
+    (event,) = [json.loads(blob.data) for blob in world.reported[Topic.EVENT]]
+    assert event == {"name": "segment_not_sent", "text": "actor 0: 1 of 10 values of reward are no numbers"}
+    assert role.restarts == 0
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 def test_priorities_that_cannot_be_are_not_sent_and_counted(tmp_path, bad):
     world = World(tmp_path, shards=1)

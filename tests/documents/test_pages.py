@@ -73,6 +73,14 @@ def test_every_failure_has_a_row_that_names_its_test():
         assert [row[:-1] for row in rows] == [row[: len(rows[0]) - 1] for row in said[title]], title
 
 
+def test_tests_that_pages_name_exist():
+    """`FILE::TEST` is a function of that file."""
+    named = {name for page in PAGES for name in re.findall(r"`(tests/[\w./]+::\w+)`", page.read_text(encoding="utf-8"))}
+    assert named
+    for file, _, test in (name.partition("::") for name in sorted(named)):
+        assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8"), (file, test)
+
+
 def _rows(text: str) -> dict[str, list[list[str]]]:
     """Heading -> cells of the rows of all tables below it."""
     bare = re.sub(r"^\| .*\n\|---.*\n", "", text, flags=re.MULTILINE)

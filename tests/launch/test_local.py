@@ -243,10 +243,11 @@ def end_of_mpirun(behaviour: str, path: Path, number: signal.Signals) -> tuple[i
 
 
 @needs_mpirun
-def test_a_terminated_mpirun_ends_the_run(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_terminated_mpirun_ends_the_run(tmp_path, number):
     """It kills the ranks before they have saved: there is no result, and no new start, as an end was asked for."""
     path = tmp_path / "run"
-    status, said = end_of_mpirun("willing", path, signal.SIGTERM)
+    status, said = end_of_mpirun("willing", path, number)
     assert status == 1 and "was asked to end, and killed the ranks before they saved" in said
     assert f"--resume-or-start --run-dir {path}" in said and "starts again" not in said
     assert_none_left(path)

@@ -163,6 +163,13 @@ def test_of_a_later_death_the_other_ranks_tell(tmp_path, monkeypatch):
     assert watched(tmp_path, stop_seconds=90.0, seconds=2) == ""
 
 
+def test_of_a_later_death_of_which_no_rank_tells_all_are_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "GONE_SECONDS", 60.0)
+    monkeypatch.setattr(supervisor, "UNSAID_SECONDS", 0.3)
+    leave_dead_notes(tmp_path, (start.IN_JOB,))
+    assert watched(tmp_path, stop_seconds=90.0) == "rank 0 died before the job began"
+
+
 def test_a_run_of_one_process_that_begins_too_late_misses_no_rank(tmp_path):
     config = TrainConfig(algorithm=BA3CConfig()).changed(run={"start_seconds": 0.5})
     said = watched(tmp_path, stop_seconds=90.0, config=config)

@@ -10,6 +10,8 @@ silent_evaluator: the evaluator stops (SIGSTOP) instead of playing the last vers
 raising_evaluator: the evaluator raises when it is to play the first version.
 raising_worker: the loop of worker 1 raises at version 20.
 raising_chief: the chief raises when it is to write the first line of metrics.
+raising_actor, raising_shard: in Ape-X, actor 0 or shard 0 raises when it reports and there is a checkpoint.
+garbled: worker 1 sends the chief bytes that are no message at version 20.
 hanging_evaluator: the evaluator's loop hangs at its first game; patience is short.
 no_end: MPI_Finalize hangs in worker 1, and a thread of the parameter server never ends; patience is short.
 lost_files: see tests/parallel/lost_files.py.
@@ -33,6 +35,7 @@ from ddrl.roles.__main__ import main
 FAULT = os.environ["TEST_FAULT"]
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 SERVER = 2
+ACTOR, SHARD = 1, 3  # of Ape-X with two actors
 LONG_SECONDS = 200.0
 SHORT_SECONDS = 3.0
 
@@ -154,6 +157,52 @@ def raising_chief() -> None:
     put(chief.ChiefRole, _write_line=failing)
 
 
+def raise_once_saved(role: type, words: str) -> None:
+    """Has a role raise at its first report after a checkpoint, so that there is something to lose."""
+    from ddrl.checkpoint import list_checkpoints
+
+    report = role._report
+
+    def failing(self, content):
+        if list_checkpoints(self.context.run_dir):
+            raise ArithmeticError(words)
+        report(self, content)
+
+    put(role, _report=failing)
+
+
+def raising_actor() -> None:
+    from ddrl.apex import actor
+
+    if RANK == ACTOR:
+        raise_once_saved(actor.ActorRole, "the actor's fault")
+
+
+def raising_shard() -> None:
+    from ddrl.apex import replay_shard
+
+    if RANK == SHARD:
+        raise_once_saved(replay_shard.ReplayShardRole, "the shard's fault")
+
+
+def garbled() -> None:
+    import numpy as np
+
+    from ddrl.exchange.messages import Kind
+    from ddrl.roles import worker
+
+    take = worker.WorkerRole._on_snapshot
+
+    def garbling(role, snapshot):
+        if snapshot.version == 20:
+            transport = role.transport
+            transport.comm.Send(np.full(transport.format.nbytes, 200, np.uint8), 0, Kind.BLOB)
+        take(role, snapshot)
+
+    if RANK == 1:
+        put(worker.WorkerRole, _on_snapshot=garbling)
+
+
 def hanging_evaluator() -> None:
     from ddrl.job import watchdog
     from ddrl.roles import evaluator
@@ -183,7 +232,7 @@ FAULTS = {
     "before_note": before_note, "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
     "late": late, "silent_evaluator": silent_evaluator, "hanging_evaluator": hanging_evaluator, "lost_files": files,
     "no_end": no_end, "raising_evaluator": raising_evaluator, "raising_worker": raising_worker,
-    "raising_chief": raising_chief,
+    "raising_chief": raising_chief, "raising_actor": raising_actor, "raising_shard": raising_shard, "garbled": garbled,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -72,6 +72,21 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
     assert evaluations(run)[-1] >= 0.8  # chance: -0.6
 
 
+@pytest.mark.parametrize(
+    "fault, who", [("raising_actor", "actor 0 (rank 1)"), ("raising_shard", "replay shard 0 (rank 3)")]
+)
+def test_an_exception_in_the_rank_of_an_actor_or_in_a_shard_ends_the_run_with_a_checkpoint(tmp_path, fault, who):
+    run = tmp_path / "run"
+    flags = (*SMOKE, "--no-evaluator", "--max-updates", "1000000", "--checkpoint-every-updates", "50")
+    with train(run, *flags, program="ranks_faulty.py", environment={"TEST_FAULT": fault}) as job:
+        assert job.wait(200.0) == 1, job.output
+    assert f"the run failed: {who} failed: ArithmeticError: the {fault.removeprefix('raising_')}'s fault" in job.output
+    (event,) = events(run, "rank_failed")
+    assert event["text"].startswith(who) and "ranks_faulty.py" in event["traceback"]
+    assert newest(run).version == result(run)["update"] > 0, "nothing is lost"
+    assert events(run, "restarted") == [], "a mistake that another start would make again"
+
+
 @pytest.mark.timeout(600)
 def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
     run = tmp_path / "run"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ddrl import checkpoint, rundir
+from ddrl.placement import start
 from tests.launch.test_local import Terminal
 from tests.parallel.support import (
     CATCH,
@@ -21,6 +22,7 @@ from tests.parallel.support import (
     kill,
     light_train,
     lines,
+    marked,
     needs_mpirun,
     newest,
     result,
@@ -62,6 +64,48 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
         job.process.send_signal(signal.SIGTERM)
         assert job.wait() == 0, job.output
     assert "restarted: " in job.output and result(run)["status"] == "stopped"
+
+
+def test_a_death_during_a_restart_is_one_more_restart(tmp_path):
+    run, number = tmp_path / "run", 2
+    with light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
+        job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
+        first = job.rank(number)
+        kill(first)
+        begun = lambda: [note.pid for rank, note in start.notes(run).items() if rank == number and note.pid != first]
+        job.wait_for(begun, "server of the new start")
+        kill(*begun())
+        job.wait_for(lambda: len(events(run, "restarted")) == 2, "another new start")
+        job.wait_for(lambda: events(run, "resumed"), "update after it")
+        resumed = events(run, "resumed")[-1]
+        job.wait_for(lambda: newest(run).version > resumed["update"], "checkpoint after it")
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 0, job.output
+    assert result(run)["status"] == "stopped"
+
+
+def test_ranks_whose_launcher_is_killed_save_and_end(tmp_path):
+    run = tmp_path / "run"
+    with light_train(run, *LONG, "--no-evaluator") as job:
+        job.wait_for_update(30)
+        job.process.send_signal(signal.SIGUSR1)  # which ends it at once, as a SIGKILL would
+        assert job.wait() == -signal.SIGUSR1
+        end = time.monotonic() + END_SECONDS
+        while marked(job.mark):
+            assert time.monotonic() < end, "the ranks did not notice"
+            time.sleep(0.1)
+    assert result(run)["status"] == "stopped"
+    assert newest(run).version == result(run)["update"] >= 30
+
+
+def test_a_message_that_cannot_be_read_ends_the_run_and_names_its_sender(tmp_path):
+    run = tmp_path / "run"
+    fault = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "garbled"}}
+    with light_train(run, *LONG, "--no-evaluator", **fault) as job:
+        assert job.wait() == 1, job.output
+    said = job.output.split("\n---")[0]
+    assert said.count("the run failed: rank 1 sent an unreadable message") == 1 and "Traceback" not in said, said
+    assert result(run)["status"] == "failed" and events(run, "restarted") == []
 
 
 def test_without_ulfm_mpi_ends_the_job_at_any_death_and_all_start_again(tmp_path):

@@ -133,6 +133,19 @@ def test_an_evaluation_in_which_no_game_was_over_has_no_number(play):
     assert event["text"].startswith("no game was over within 6 s (4 unfinished, 2 of them stuck without a reward)")
 
 
+def test_an_evaluation_that_failed_is_told_and_training_goes_on(play):
+    """As where no game has a finite score."""
+    job = play()
+    for _ in range(10):
+        job.have()
+    content = job.request | {"failed": "none of 50 games has a finite score", "seconds": 6.0}
+    job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
+    (event,) = job.events("evaluation_failed")
+    assert (event["text"], event["update"]) == ("none of 50 games has a finite score", 10)
+    assert [record["kind"] for record in read_metrics(job.run_dir)].count("evaluation") == 0
+    assert job.have() == Flag.NONE and job.chief.phase is Phase.RUNNING
+
+
 def test_who_ends_an_evaluation_without_a_game_is_not_told_to_give_it_time(play):
     job = play(run={"max_updates": 1}, evaluation={"final_evaluation_minutes": 2.0})
     job.have()

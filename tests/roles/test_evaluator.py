@@ -11,6 +11,7 @@ import pytest
 
 from ddrl import algorithms
 from ddrl.checkpoint import best_path, load
+from ddrl.errors import UsageError
 from ddrl.evaluation.turns import Turns
 from ddrl.job.role import Topic, json_blob
 from ddrl.roles import evaluator
@@ -99,6 +100,21 @@ def test_the_parameters_that_were_played_with_are_kept_before_the_result_is_sent
     best = load(best_path(tmp_path))
     assert seen == [True] and best.parameters.tolist() == [0.0, 0.0, 0.0]
     assert (best.version, best.agent_steps, best.counters["evaluation"]["mean"]) == (5, 40, content["mean"])
+
+
+def test_an_evaluation_that_fails_is_a_result_that_says_why(monkeypatch, tmp_path):
+    """As where no game has a finite score."""
+
+    def fail(step):
+        raise UsageError("none of 12 games has a finite score")
+
+    monkeypatch.setattr(evaluator, "play_games", lambda *arguments, **more: map(fail, [0]))
+    sent = []
+    role = role_of(sent, tmp_path)
+    role._request = REQUEST
+    content = result_of(role, sent)
+    assert content["failed"] == "none of 12 games has a finite score" and content["version"] == 5
+    assert not best_path(tmp_path).exists() and not role.due()
 
 
 def test_an_end_before_the_parameters_are_there_holds_until_the_next_evaluation(tmp_path):
