@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tests.mutants.mutant import Applied, Mutant
 
-PARTS = ("ddrl", "cluster", "tests", "setup.cfg")
+PARTS = ("ddrl", "cluster", "slurm", "tests", "setup.cfg")
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--color=no")
 PASSED, FAILED, BROKEN = 0, 1, 2  # exit statuses of pytest; broken: also where a file cannot be imported
 POLL_SECONDS = 0.1
