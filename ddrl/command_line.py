@@ -37,9 +37,9 @@ ELSEWHERE = {
 }  # fmt: skip
 """Names of options in other libraries (CleanRL, RLlib, Sample Factory, Stable-Baselines3) -> ours."""
 WORDS = {
-    "config": "FILE", "dir": "DIR", "game": "GAME", "init-from": "RUN", "json": "FILE", "output": "PATH",
-    "plugin": "MODULE", "resume": "RUN", "run-dir": "DIR", "sbatch-options": "WORDS", "starts": "FILE",
-    "train-options": "WORDS", "video": "FILE",
+    "config": "FILE", "dir": "DIR", "game": "GAME", "game-options": "KEY=VALUE...", "init-from": "RUN", "json": "FILE",
+    "output": "PATH", "plugin": "MODULE", "resume": "RUN", "run-dir": "DIR", "sbatch-options": "WORDS",
+    "starts": "FILE", "train-options": "WORDS", "video": "FILE",
 }  # fmt: skip
 """Option whose value is a text -> what stands for that text in help, where NAME says too little."""
 LONGEST_CHOICES = 28  # characters of a list of choices that stands beside an option

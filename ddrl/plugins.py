@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -21,6 +21,9 @@ OWN = "ddrl"
 """The package from which the system itself registers things."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
 MAIN = "__main__"
+GIVEN = ("id", "render_mode", "disable_env_checker")
+"""Arguments of `gymnasium.make` that the system gives itself."""
+NEXT_OPTION = re.compile(r",\s*[^\W\d]\w*=")  # as in the options of a wrapper, which commas separate
 
 Value = TypeVar("Value")
 
@@ -154,7 +157,8 @@ def register_environment(name: str, make: Callable[..., Any]) -> None:
 
     Args:
         name: for --game.
-        make: makes a `gymnasium.Env`. It is called without arguments, and for videos with `render_mode="rgb_array"`.
+        make: makes a `gymnasium.Env`. It is called with the options in `--game-options KEY=VALUE` by their names, and
+            for videos with `render_mode="rgb_array"`.
 
     Raises:
         UsageError: as `Registry.add`.
@@ -233,12 +237,43 @@ def split_options(option: str, text: str) -> tuple[str, dict[str, Any]]:
     return name, options
 
 
-def _number_or_text(text: str) -> Any:
+def game_arguments(texts: Iterable[str]) -> dict[str, Any]:
+    """The keyword arguments in --game-options. A value is a number, True, False, None, a list or tuple as Python writes
+    it, or else a text.
+
+    Args:
+        texts: KEY=VALUE each, as users write them.
+
+    Raises:
+        UsageError: a text is not KEY=VALUE, a key is there twice or is one of GIVEN, or a value was meant otherwise.
+    """
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        key, equals, written = text.partition("=")
+        value, why = _number_or_text(written, list, tuple), ""
+        if not (equals and key.isidentifier()):
+            why = "it is not KEY=VALUE; write is_slippery=False, for example"
+        elif key in GIVEN:
+            why = f"ddrl gives {key} itself; leave it out"
+        elif key in arguments:
+            why = f"{key} is there twice; give it once"
+        elif isinstance(value, str) and value.lower() in ("true", "false"):  # which an `if` would take for True
+            why = f"the value would be a text; write {key}={value.capitalize()}"
+        elif isinstance(value, str) and NEXT_OPTION.search(value):
+            why = "a comma does not separate options; write spaces between them"
+        if why:
+            raise UsageError(f"--game-options {text:.80}: {why}")
+        arguments[key] = value
+    return arguments
+
+
+def _number_or_text(text: str, *others: type) -> Any:
+    """The literal that `text` is, if that is a number, True, False, None, or of a type in `others`; else the text."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # it is no literal of Python
         return text
-    return value if value is None or isinstance(value, (bool, int, float)) else text
+    return value if value is None or isinstance(value, (bool, int, float, *others)) else text
 
 
 def same_file(one: str | None, other: str) -> bool:

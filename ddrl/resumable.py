@@ -25,6 +25,7 @@ from ddrl.errors import UsageError
 # A checkpoint fits only its own network, game and optimizer.
 FIXED = (
     ("environment", "game"),
+    ("environment", "game_options"),
     ("environment", "wrappers"),
     ("network", "network"),
     ("network", "fc_neurons"),
@@ -172,4 +173,4 @@ def _differences(
 
 
 def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return (" ".join(map(str, value)) or "(nothing)") if isinstance(value, tuple) else str(value)

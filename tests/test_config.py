@@ -42,6 +42,32 @@ REFUSED = [
         {"wrappers": ("a",), "game": "football/x"},
         "--wrappers a: wrappers are for Gymnasium's single environments",
     ),
+    (
+        EnvironmentConfig,
+        {"game_options": ("a=1", "b=2"), "game": "football/x"},
+        "--game-options a=1 b=2: options are for Gymnasium's single environments, not for football's; leave it out",
+    ),
+    (
+        EnvironmentConfig,
+        {"game_options": ("a=1",), "game": "CartPole-v1", "backend": "envpool"},
+        "--game-options a=1: options are for Gymnasium's single environments, not for EnvPool's; leave it out",
+    ),
+    (EnvironmentConfig, {"game_options": ("a",)}, "--game-options a: it is not KEY=VALUE; write is_slippery=False, "),
+    (EnvironmentConfig, {"game_options": ("a-b=1",)}, "--game-options a-b=1: it is not KEY=VALUE"),
+    (EnvironmentConfig, {"game_options": ("=1",)}, "--game-options =1: it is not KEY=VALUE"),
+    (EnvironmentConfig, {"game_options": ("a=1", "a=2")}, "--game-options a=2: a is there twice; give it once"),
+    (EnvironmentConfig, {"game_options": ("id=x",)}, "--game-options id=x: ddrl gives id itself; leave it out"),
+    (
+        EnvironmentConfig,
+        {"game_options": ("render_mode=human",)},
+        "--game-options render_mode=human: ddrl gives render_mode itself; leave it out",
+    ),
+    (EnvironmentConfig, {"game_options": ("a=false",)}, "--game-options a=false: the value would be a text; write a=F"),
+    (
+        EnvironmentConfig,
+        {"game_options": ("a=False,b=2",)},
+        "--game-options a=False,b=2: a comma does not separate options; write spaces between them",
+    ),
     (EnvironmentConfig, {"protocol": "other"}, "--protocol other: must be one of nature"),
     (NetworkConfig, {"network": "resnet"}, "--network resnet: must be one of a3c"),
     (NetworkConfig, {"fc_neurons": 0}, "--fc-neurons 0"),
@@ -697,3 +723,14 @@ def test_wrappers_are_named_one_by_one():
     config = parse(argv, TWO_CORES).config
     assert config.environment.wrappers == ("a", "b")
     assert rundir.config_from_dict(json.loads(json.dumps(rundir.config_to_dict(config)))) == config
+
+
+def test_options_of_a_game_are_named_one_by_one():
+    options = ("is_slippery=False", "map_name=8x8")
+    argv = ["ppo", "--game", "FrozenLake-v1", "--network", "mlp", "--game-options", *options]
+    config = parse(argv, TWO_CORES).config
+    assert config.environment.game_options == options
+    saved = json.loads(json.dumps(rundir.config_to_dict(config)))
+    assert rundir.config_from_dict(saved) == config
+    del saved["environment"]["game_options"]  # as before there were any
+    assert rundir.config_from_dict(saved).environment.game_options == ()

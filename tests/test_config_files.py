@@ -62,6 +62,13 @@ def test_the_preset_the_file_the_options(written):
     assert (other.algorithm, other.preset, other.config.environment.game) == ("appo", "smoke", "pong")
 
 
+def test_options_of_a_game_are_a_list(written):
+    file = written("network: mlp\ngame: FrozenLake-v1\ngame_options: [is_slippery=False, map_name=8x8]\n")
+    config = parse("ppo", "--config", file).config
+    assert config.environment.game_options == ("is_slippery=False", "map_name=8x8")
+    assert parse("--config", written(as_yaml(config, "ppo", "default", []))).config == config
+
+
 def test_settings_that_only_hold_together_with_options(written):
     """Neither is right alone with the preset: a rollout must be a multiple of its minibatches."""
     file = written("batch-size: 384\n")
@@ -124,6 +131,8 @@ def test_toml(written):
         ("config: other.yaml\n", "line 1: config: it belongs on the command line"),
         ("preset: latop\n", r"line 1: --preset latop: there is none of that name; did you mean laptop\?"),
         ("a: b: c\n", "line 1: mapping values are not allowed here"),
+        ("\ngame-options: [size=6, size=7]\n", "line 2: --game-options size=7: size is there twice; give it once"),
+        ("game-options: {size: 6}\n", "line 1: game-options: it holds a group"),
         ("game: pong\n\tseed: 3\n", "line 2: found character"),
         ("- seed\n", "line 1: it must be YAML"),
         ("seed: " + "[" * 5000, "is malformed"),

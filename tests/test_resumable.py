@@ -137,6 +137,7 @@ def test_a_run_of_before_goes_on_with_a_warning_and_is_sealed_then(tmp_path, cap
     [
         ("ba3c", {}, "is a checkpoint of ba3c, not of a2c"),
         ("a2c", {"environment": {"game": "pong"}}, "has --game pong, now ddrl/Catch-v0 here"),
+        ("a2c", {"environment": {"game_options": ("size=6",)}}, r"has --game-options size=6, now \(nothing\) here"),
         ("a2c", {"network": {"network": "a3c"}}, r"has --network a3c, now \w+ here"),
         (
             "a2c",
@@ -150,6 +151,14 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, theirs, change, messag
     config, _ = begun(tmp_path / "run", "a2c")
     with pytest.raises(UsageError, match=message):
         check_settings(foreign, config, tmp_path / "run", groups)
+
+
+def test_a_resume_keeps_the_options_of_the_game(tmp_path):
+    path = tmp_path / "run"
+    config, _ = begun(path, "ppo", environment={"game": "ddrl/DeepSea-v0", "game_options": ("size=6",)})
+    with pytest.raises(UsageError, match="--game-options .*size=7.*: the run to resume has .*size=6.*leave the option"):
+        parse(["--resume", str(path), "--game-options", "size=7"], MACHINE)
+    assert parse(["--resume", str(path), "--game-options", "size=6"], MACHINE).config.environment == config.environment
 
 
 def test_an_evaluation_needs_no_more_than_the_agent(tmp_path):

@@ -37,6 +37,9 @@ class EnvironmentConfig:
     (breakout, space_invaders). A Gymnasium id, such as CartPole-v1 or ddrl/Catch-v0, may begin with the module that
     registers it (my_module:My/Thing-v0). Scenarios of Google Research Football begin with football/
     (football/academy_3_vs_1_with_keeper)."""
+    game_options: tuple[str, ...] = ()
+    """Arguments with which the environment is made, as in is_slippery=False map_name=8x8. They apply in evaluation,
+    too. A value is a number, True, False, None, a list or tuple as Python writes it, or else a text."""
     wrappers: tuple[str, ...] = ()
     """Wrappers that plugins register, by name, innermost first. They apply in evaluation, too. NAME:KEY=VALUE,KEY=VALUE
     gives a wrapper options."""
@@ -81,6 +84,7 @@ class EnvironmentConfig:
         checks.known(self)
         if not self.game.strip():
             raise UsageError("--game is empty: name an Atari game (breakout) or a Gymnasium id (CartPole-v1)")
+        plugins.game_arguments(self.game_options)  # which refuses what cannot be one
         checks.at_least(self, 0, "episode_frames")
         checks.between(self, 0, MOST_RANDOM_STEPS, "random_start_steps")
         checks.between(self, 0, MOST_SIMULATORS, "simulator_processes")
@@ -95,11 +99,11 @@ class EnvironmentConfig:
             checks.unused(self, "EnvPool resets games at once (--backend envpool); leave one of the two out", "reset")
             why = "EnvPool steps simulators in threads; give --simulator-threads, or leave --backend out"
             checks.unused(self, why, "simulator_processes")
-        if self.wrappers and (self.backend == "envpool" or self.game.startswith("football/")):
+        if self.backend == "envpool" or self.game.startswith("football/"):
             whose = "EnvPool" if self.backend == "envpool" else "football"
-            checks.refuse(
-                self, "wrappers", f"wrappers are for Gymnasium's single environments, not for {whose}'s; leave it out"
-            )
+            for name, what in (("game_options", "options"), ("wrappers", "wrappers")):
+                why = f"{what} are for Gymnasium's single environments, not for {whose}'s; leave it out"
+                checks.unused(self, why, name)
         if not self.game.startswith("football/"):
             why = f"--game {self.game} is not football; leave it out"
             checks.unused(self, why, "football_view", "football_players", "football_checkpoints")

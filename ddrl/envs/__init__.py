@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ddrl import checks
 from ddrl.config import EnvironmentConfig
 from ddrl.envs.base import Step, VectorEnvironment, environment_seeds
 from ddrl.envs.game_names import FOOTBALL, atari_rom
@@ -96,7 +97,7 @@ def _make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> 
     """An Atari game whose episodes begin with recorded starts."""
     from ddrl.envs.gymnasium_path import make_atari
 
-    rom = atari_rom(config.game)
+    rom = _rom(config)
     if rom is None:
         raise UsageError(f"--starts: {config.game} is not an Atari game, and has no recorded starts; leave it out")
     return make_atari(rom, _protocol(config), num_envs, starts=starts, wrappers=config.wrappers)
@@ -104,14 +105,17 @@ def _make_recorded(config: EnvironmentConfig, num_envs: int, starts: Starts) -> 
 
 def plain_game(config: EnvironmentConfig) -> EnvironmentConfig:
     """`config` without what concerns training only."""
-    kept = ("game", "wrappers", "protocol", "backend", "life_loss_terminal", "football_view", "football_players")
+    kept = (
+        "game", "game_options", "wrappers", "protocol", "backend", "life_loss_terminal", "football_view",
+        "football_players",
+    )  # fmt: skip
     return EnvironmentConfig(**{name: getattr(config, name) for name in kept})
 
 
 def _make(
     config: EnvironmentConfig, num_envs: int, batch_size: int, threads: int, cores: tuple[int, ...]
 ) -> VectorEnvironment:
-    protocol, rom = _protocol(config), atari_rom(config.game)
+    protocol, rom = _protocol(config), _rom(config)
     starts = config.random_start_steps
     if config.backend == "envpool":
         from ddrl.envs.envpool_environment import EnvPoolEnvironment
@@ -150,6 +154,14 @@ def _check_native(config: EnvironmentConfig, protocol: Protocol) -> None:
         raise UsageError(f"{processes}: {native}; leave it at 0, and give --simulator-threads")
 
 
+def _rom(config: EnvironmentConfig) -> str | None:
+    """The Atari ROM that `config` names, or None. Raises UsageError for a ROM with --game-options."""
+    rom = atari_rom(config.game)
+    if rom is not None:
+        checks.unused(config, "the rules of Atari games are those of --protocol; leave it out", "game_options")
+    return rom
+
+
 def _protocol(config: EnvironmentConfig) -> Protocol:
     """The Atari protocol that `config` names, with episodes cut to `episode_frames` if that is set."""
     protocol = find_protocol(config.protocol)
@@ -171,11 +183,11 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> 
     from ddrl.envs.gymnasium_path import make_atari, make_gymnasium
 
     options |= {"reset": config.reset, "random_start_steps": config.random_start_steps}
-    rom = atari_rom(config.game)
+    rom = _rom(config)
     if rom is not None:
         return make_atari(rom, _protocol(config), num_envs, wrappers=config.wrappers, **options)
     if config.game.startswith(FOOTBALL):
         from ddrl.envs.football import make_football
 
         return make_football(config, num_envs, **options)
-    return make_gymnasium(config.game, num_envs, wrappers=config.wrappers, **options)
+    return make_gymnasium(config.game, num_envs, game_options=config.game_options, wrappers=config.wrappers, **options)

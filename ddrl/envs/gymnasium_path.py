@@ -53,7 +53,12 @@ def make_atari(
 
 
 def make_gymnasium(
-    game: str, num_envs: int, render_mode: str | None = None, wrappers: Sequence[str] = (), **options: Any
+    game: str,
+    num_envs: int,
+    render_mode: str | None = None,
+    game_options: Sequence[str] = (),
+    wrappers: Sequence[str] = (),
+    **options: Any,
 ) -> GymnasiumEnvironment:
     """Simulators of an environment that a plugin registered, or of one of Gymnasium's ids.
 
@@ -61,11 +66,12 @@ def make_gymnasium(
         game: a plugin's name, an id, or `module:id` to import the module first.
         num_envs: simulators.
         render_mode: of the environments; 'rgb_array' for pictures.
+        game_options: arguments with which they are made, KEY=VALUE each.
         wrappers: names of wrappers; the first is around the environment, and each next one around the one before.
         options: those of GymnasiumEnvironment.
 
     Raises:
-        UsageError: the game is unknown, lacks a package, cannot render, or has an unsupported space.
+        UsageError: the game is unknown, lacks a package, cannot render, refuses an option, or has an unsupported space.
     """
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     own = game in plugins.environments.names()
@@ -73,18 +79,21 @@ def make_gymnasium(
     packages: tuple[str, ...] = ()
 
     def make() -> gymnasium.Env:
-        with _clear_errors(game):  # without Gymnasium's checker, which takes as long as a step of CartPole
+        arguments = plugins.game_arguments(game_options) | rendering  # read anew: no two environments share a list
+        with _clear_errors(game, game_options):  # without Gymnasium's checker, which takes as long as a CartPole step
             if own:
-                env = plugins.environments.get(game)(**rendering)
+                env = plugins.environments.get(game)(**arguments)
             else:
-                env = gymnasium.make(name, disable_env_checker=True, **rendering)
+                env = gymnasium.make(name, disable_env_checker=True, **arguments)
         env = _wrapped(_checked(env, game), wrappers)
         return FlatObservation(env) if game.startswith(DM_CONTROL) and _is_dict(env) else env
 
     limit = 0
     if not own:
         packages, limit = _packages_and_limit(game, name)
-    settings = {"wrappers": list(wrappers)} if wrappers else {}
+        asked = plugins.game_arguments(game_options).get("max_episode_steps")
+        limit = max(asked, 0) if isinstance(asked, int) else limit  # -1 asks for no limit
+    settings = {key: list(texts) for key, texts in (("game_options", game_options), ("wrappers", wrappers)) if texts}
     stamp = stamp_of("gymnasium", game, limit, *packages, **settings)
     return GymnasiumEnvironment(_adapting(game, make), num_envs, stamp, **options)
 
@@ -157,7 +166,7 @@ def _is_dict(env: gymnasium.Env) -> bool:
 
 
 @contextlib.contextmanager
-def _clear_errors(game: str) -> Iterator[None]:
+def _clear_errors(game: str, game_options: Sequence[str] = ()) -> Iterator[None]:
     try:
         yield
     except gymnasium.error.DependencyNotInstalled as error:
@@ -174,5 +183,7 @@ def _clear_errors(game: str) -> Iterator[None]:
     except (UsageError, MemoryError, OSError):  # which say by themselves what to do
         raise
     except Exception as error:  # whatever an environment of a user raises
-        message = f"cannot make the game {game!r}: {in_one_line(error)}{raised_at(error)}; fix the environment"
+        given = f"--game-options {' '.join(game_options):.80}: " if game_options else ""
+        remedy = "fix the options or the environment" if game_options else "fix the environment"
+        message = f"{given}cannot make the game {game!r}: {in_one_line(error)}{raised_at(error)}; {remedy}"
         raise UsageError(message) from error

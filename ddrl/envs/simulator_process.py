@@ -34,7 +34,8 @@ def main(settings: dict[str, Any]) -> None:
         if settings["core"] is not None:
             pin_thread(settings["core"])  # before an engine makes threads
         plugin_modules.load(settings["plugins"])
-        config = EnvironmentConfig(**settings["config"] | {"wrappers": tuple(settings["config"]["wrappers"])})
+        values = settings["config"].items()
+        config = EnvironmentConfig(**{name: tuple(of) if isinstance(of, list) else of for name, of in values})
         env = make_in_thread(config, settings["num_envs"], first=settings["first"])
         shape = shape_of(env)
         answer(shape._asdict())

@@ -125,6 +125,9 @@ class RaceSettings(TargetSettings):
         target = target_of(self.target_score, self.stop_at_target)
         evaluation = {"evaluator": True, "eval_games": self.eval_games, **target}
         config = base_config(self, algorithm, labels["game"], machine)
+        if self.peer_python:
+            why = f"{PEER} plays the game without it; leave it out, or leave --peer-python out"
+            checks.unused(config.environment, why, "game_options")
         return config.changed(run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome], failed: Sequence[Point] = ()) -> Report:

@@ -163,6 +163,12 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
         ({"callbacks": [Seen]}, "callbacks has the class Seen: give an object of it, Seen(...)"),
         ({"callbacks": None, "minutes": "2"}, "--minutes is '2', which is not of type float"),
         ({"hidden_layers": [64, "64"]}, "--hidden-layers is '64', which is not of type int"),
+        ({"game_options": {"size": 6}}, "--game-options is {'size': 6}, which is not a list"),
+        ({"game_options": ["size=6", "size=7"]}, "--game-options size=7: size is there twice; give it once"),
+        (
+            {"game_options": ["mode=1"]},
+            "--game-options mode=1: the rules of Atari games are those of --protocol; leave it out",
+        ),
         ({"config": {"minutes": 2}}, "--config is {'minutes': 2}, which is not a str"),
         ({"plugins": ["mine.py"]}, "plugins: there is no such setting; did you mean plugin?"),
     ],

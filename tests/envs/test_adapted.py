@@ -325,10 +325,12 @@ def registered():
     plugins.register_wrapper("test-broken", lambda env: 3)
     plugins.register_wrapper("test-raising", lambda env: 1 / 0)
     plugins.register_environment("test-own", lambda **options: gymnasium.make("CartPole-v1", **options))
+    plugins.register_environment("test-bare", lambda: gymnasium.make("CartPole-v1"))
     yield
     for name in ("test-halved", "test-one-more", "test-linear", "test-broken", "test-raising"):
         plugins.wrappers.remove(name)
-    plugins.environments.remove("test-own")
+    for name in ("test-own", "test-bare"):
+        plugins.environments.remove(name)
 
 
 @pytest.mark.parametrize("game", ["test-own", "CartPole-v1"])
@@ -367,4 +369,46 @@ def test_wrappers_of_atari(registered):
 def test_wrong_wrappers(registered, settings, message):
     with pytest.raises(UsageError, match=message) as error:
         make_environment(EnvironmentConfig(game="CartPole-v1", **settings), 1)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("game", ["test-own", "CartPole-v1"])
+def test_options_of_a_game(registered, game, training):
+    options = ("sutton_barto_reward=True",)
+    config = EnvironmentConfig(game=game, game_options=options, wrappers=("test-one-more",))
+    env = make_environment(config, 1, training=training)
+    assert play(env, 3)[-1].reward == [1.0], "0 of the game, and 1 of the wrapper"
+    assert (env.stamp["game_options"], env.stamp["wrappers"]) == (list(options), ["test-one-more"])
+    assert "game_options" not in make_environment(EnvironmentConfig(game=game), 1).stamp
+
+
+def test_values_among_the_options_of_a_game():
+    given = []
+    plugins.register_environment("test-given", lambda **options: given.append(options) or gymnasium.make("CartPole-v1"))
+    texts = ("a=-1", "b=1e-3", "c=True", "d=None", "e=8x8", "f=(0.8,2.0)", "g=['SF','FG']", "h=", "i=k=v", "j={1: 2}")
+    make_environment(EnvironmentConfig(game="test-given", game_options=texts), 2)
+    wanted = {"a": -1, "b": 1e-3, "c": True, "d": None, "e": "8x8", "f": (0.8, 2.0), "g": ["SF", "FG"], "h": "",
+              "i": "k=v", "j": "{1: 2}"}  # fmt: skip
+    assert len(given) >= 2 and all(options == wanted and options["c"] is True for options in given)
+    assert given[0]["g"] is not given[1]["g"], "an environment may change its own"
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (
+            {"game": "CartPole-v1"},
+            r"--game-options size=2 x=y: cannot make the game 'CartPole-v1': TypeError: .*'size'.* \(registration.py, line \d+\); fix",
+        ),
+        ({"game": "test-own"}, r"the game 'test-own': TypeError: .*'size'.* \(registration.py, line \d+\); fix the o"),
+        ({"game": "test-bare"}, r"the game 'test-bare': TypeError: .*'size'.* \(gymnasium_path.py, line \d+\); fix"),
+        ({"game": "pong"}, "--game-options size=2 x=y: the rules of Atari games are those of --protocol; leave it out"),
+        ({"game": "pong", "protocol": "ba3c"}, "--game-options size=2 x=y: the rules of Atari games"),
+        ({"game": "pong", "wrappers": ("test-halved",)}, "--game-options size=2 x=y: the rules of Atari games"),
+    ],
+)
+def test_wrong_options_of_a_game(registered, settings, message):
+    with pytest.raises(UsageError, match=message) as error:
+        make_environment(EnvironmentConfig(game_options=("size=2", "x=y"), **settings), 1)
     assert "\n" not in str(error.value)

@@ -364,6 +364,13 @@ def test_stamp_of_the_gymnasium_path():
     assert make("CartPole-v1").stamp["max_agent_steps"] == 500
 
 
+@pytest.mark.parametrize("asked, limit", [("7", 7), ("None", 500), ("-1", 0)])
+def test_a_limit_among_the_options_of_a_game_is_stamped(asked, limit):
+    config = EnvironmentConfig(game="CartPole-v1", game_options=(f"max_episode_steps={asked}",))
+    env = make_environment(config, 1)
+    assert env.stamp["max_agent_steps"] == limit and env.game.spec.max_episode_steps == (limit or None)
+
+
 def test_random_skip_is_two_to_four_and_seeded():
     def run(seed):
         frames = []

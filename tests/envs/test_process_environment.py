@@ -86,6 +86,17 @@ def test_continuous_actions_and_smaller_batches(make):
         env.send(np.zeros(2, np.float32))
 
 
+def test_the_options_of_a_game_are_there_in_its_processes(make):
+    options = ("size=6", "max_episode_steps=4")
+    for processes in (0, 2):
+        env = make("ddrl/DeepSea-v0", 2, processes, game_options=options)
+        assert env.observation_shape == (1, 6, 6)
+        assert (env.stamp["game_options"], env.stamp["max_agent_steps"]) == (list(options), 4)
+        env.reset(0)
+        steps = drive(env, 5)
+        assert steps[-1].truncated.all() and not steps[-2].truncated.any()
+
+
 def test_a_process_that_dies(make):
     env = make("ddrl/Catch-v0", 2, 2)
     env.reset(0)

@@ -185,6 +185,16 @@ def test_an_observation_of_several_entries_is_an_array_of_fields_and_no_dict(tmp
         agent.act({name: observation[name] for name in own.dtype.names})
 
 
+def test_an_agent_its_environment_and_its_export_have_the_options_of_the_game(tmp_path):
+    options = {"environment": {"game_options": ("size=6",)}}
+    run = run_of(tmp_path / "run", "ppo", "ddrl/DeepSea-v0", **MLP, **options)
+    agent = load_agent(run, (1, 64), compute_dtype="float32")
+    observation, _ = one_game(run).reset(seed=1)
+    assert observation.shape == agent.observation_shape == (1, 6, 6)
+    assert agent.act(observation) in (0, 1)
+    assert agent.export(tmp_path / "model", 20)["same_actions"] == 20
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_exports_act_the_same(agent, name, tmp_path):
     compared = agent.export(tmp_path / name, 100)

@@ -71,6 +71,12 @@ def test_scripted_first_game_only():
     assert result.stamp["game"] == "ddrl-test/Scripted-v0" and result.stamp["games"] == 3
 
 
+def test_the_options_of_a_game_apply_in_its_evaluation():
+    config = EnvironmentConfig(game="ddrl/DeepSea-v0", game_options=("size=3",), random_start_steps=2)
+    result = evaluate(config, constant(0, 2), games=2, seed=0)
+    assert result.agent_steps == (3, 3) and result.stamp["game_options"] == ["size=3"]
+
+
 def test_a_score_that_is_no_number_is_left_out_and_counted(monkeypatch):
     step, rewards = RandomLength.step, itertools.cycle([math.nan, 1.0, 1.0])
 

@@ -62,6 +62,13 @@ def test_catch_mp4_and_gif(tmp_path):
         assert np.abs(drawn - frames[k]).mean() < 5
 
 
+def test_the_options_of_a_game_apply_in_its_video(tmp_path):
+    config = EnvironmentConfig(game="ddrl/DeepSea-v0", game_options=("size=3",))
+    record_game(config, constant(0, 2), tmp_path / "dive.mp4", seed=1)
+    about, frames = read_mp4(tmp_path / "dive.mp4")
+    assert about["size"] == (14 * 24, 14 * 24) and len(frames) == 4
+
+
 def test_it_is_told_whether_the_game_was_over(tmp_path):
     over = []
     for steps in (8, 9, 10):  # of which Catch has nine

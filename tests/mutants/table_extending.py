@@ -14,6 +14,14 @@ MUTANTS = (
         "A process of simulators does not know a user's environments and wrappers.",
     ),
     Mutant(
+        "evaluations-leave-out-the-options-of-the-game",
+        "ddrl/envs/__init__.py",
+        '        "game", "game_options", "wrappers",',
+        '        "game", "wrappers",',
+        ("tests/evaluation/test_games.py::test_the_options_of_a_game_apply_in_its_evaluation",),
+        "The scores of a run are those of another game than the one that it learned.",
+    ),
+    Mutant(
         "a-plugin-that-fails-leaves-its-names",
         "ddrl/plugin_modules.py",
         "        REGISTRIES[number].remove(name)",

@@ -10,7 +10,7 @@ ENVIRONMENT = {
     **lines(
         UNUSED, backend="auto", reset="at-once", episode_frames=0, random_start_steps=0, step_time_mean_ms=0.0,
         step_time_cv=0.0, step_time_straggler=1.0, pin_simulators=False, simulator_processes=0, football_view="map",
-        football_players=1, football_checkpoints=False, wrappers=(),
+        football_players=1, football_checkpoints=False, game_options=(), wrappers=(),
     ),
 }  # fmt: skip
 """Of Atari games."""

@@ -98,6 +98,14 @@ def test_groups_of_different_games_may_have_one_name(tmp_path):
     ]  # fmt: skip
 
 
+def test_groups_are_called_by_the_options_of_their_game(tmp_path):
+    words = ("--game", "CartPole-v1", "--network", "mlp")
+    own = write(tmp_path / "a", 1.0, *words, "--game-options", "sutton_barto_reward=True", "max_episode_steps=200")
+    assert groups([own, write(tmp_path / "b", 1.0, *words)]) == {
+        "game-options sutton_barto_reward=True max_episode_steps=200": 1, "game-options -": 1,
+    }  # fmt: skip
+
+
 def test_other_algorithms_are_called_so(tmp_path):
     config = parse(["a2c", "--preset", "smoke", "--run-dir", str(tmp_path / "b")], MACHINE).config
     rundir.create_run_dir(config)

@@ -65,6 +65,14 @@ def test_what_the_zoo_does_not_have_is_refused():
         settings(peers=("dqn",), games=("Hopper-v5",))
 
 
+def test_a_rival_cannot_play_with_options_of_the_game():
+    optioned = settings(train_options="--game-options mode=1")
+    with pytest.raises(UsageError, match="--game-options mode=1: stable-baselines3 plays the game without it; leave"):
+        RACE.points(optioned, MACHINE)
+    (point, *_) = RACE.points(dataclasses.replace(optioned, peer_python=""), MACHINE)
+    assert point.config.environment.game_options == ("mode=1",)
+
+
 def outcome(library, algorithm, seed, minutes, score=19.0):
     labels = {"game": "pong", "library": library, "algorithm": algorithm}
     record = {"kind": "evaluation", EVALUATION: score, "games": 50, "wall_seconds": 60.0 * minutes, "agent_steps": 7}

@@ -43,6 +43,8 @@ def test_choices_of_every_type():
     assert layers.values() == ((64, 64), (32,)) and dtype.values() == ("float32", "bfloat16")
     assert exponent.values() == (None,)
     assert space("normalize-advantages=choice(true,false)")[0].values() == (True, False)
+    (options,) = space("game-options=choice(size=6 max_episode_steps=4, size=7)")
+    assert options.values() == (("size=6", "max_episode_steps=4"), ("size=7",))
 
 
 def test_settings_of_a_trial():
