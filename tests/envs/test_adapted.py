@@ -399,7 +399,7 @@ def test_values_among_the_options_of_a_game():
     [
         (
             {"game": "CartPole-v1"},
-            r"--game-options size=2 x=y: cannot make the game 'CartPole-v1': TypeError: .*'size'.* \(registration.py, line \d+\); fix",
+            r"--game-options size=2 x=y: cannot make the game 'CartPole-v1': TypeError: .*'size'.* line \d+\); fix",
         ),
         ({"game": "test-own"}, r"the game 'test-own': TypeError: .*'size'.* \(registration.py, line \d+\); fix the o"),
         ({"game": "test-bare"}, r"the game 'test-bare': TypeError: .*'size'.* \(gymnasium_path.py, line \d+\); fix"),
