@@ -135,7 +135,7 @@ def test_the_file_needs_no_network(tmp_path, runs, size):
     with tab(PROGRAM, output.as_uri(), tmp_path / "profile", *size) as opened:
         opened.wait_until(READY)
         assert points(opened) > 20 and opened.requested() == []
-        assert "as it was when this page was written" in opened.value("document.body.innerText")
+        assert "a saved snapshot" in opened.value("document.body.innerText")
         for pane in PANES:
             opened.value(f"document.getElementById('tab-{pane}').click()")
             opened.wait_until("document.getElementById('pane').innerText.length > 20")

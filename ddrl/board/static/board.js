@@ -150,7 +150,7 @@ class BoardPage {
     status.className = !answered ? "status lost" : running && this.source.live ? "status live" : "status";
     const reading = this.reading ? `reading, ${plural(this.reading, "run")} to go` : "";
     const live = reading || (running ? `${running} running` : "nothing is running");
-    status.textContent = !answered ? "no answer from ddrl board; trying again" : this.source.live ? live : "as it was when this page was written";
+    status.textContent = !answered ? "no answer from ddrl board; trying again" : this.source.live ? live : "a saved snapshot";
   }
 
   /** The state in the address, behind the #, where no server sees it. */
