@@ -184,13 +184,13 @@ def check_memory(survey: Survey, need: Need) -> Findings:
     for host, ranks in survey.nodes.items():
         wanted = sum(_bytes_of(facts.rank, need) for facts in ranks)
         free = min(facts.memory_bytes for facts in ranks)
-        spare.append(f"{host} {_gigabytes(free)} for {_gigabytes(wanted)}")
+        spare.append(f"{host} has {_gigabytes(free)} free and needs {_gigabytes(wanted)}")
         if free < wanted:
             whose = "its rank needs" if len(ranks) == 1 else f"its {len(ranks)} ranks need"
             text = f"{host} has {_gigabytes(free)} free, {whose} about {_gigabytes(wanted)}"
             remedy = "use fewer ranks per node or less data in each (see ddrl plan), or ask for more memory (--mem)"
             problems.append(Finding("problem", "memory", text, remedy))
-    return problems or [Finding("fine", "memory", "free for needed: " + ", ".join(spare))]
+    return problems or [Finding("fine", "memory", ", ".join(spare))]
 
 
 def _bytes_of(rank: int, need: Need) -> float:

@@ -71,7 +71,7 @@ def test_nothing_wrong():
         ("fine", "ranks", "4 on 2 nodes: n1 0-1, n2 2-3; 2 workers + 1 parameter server + 1 evaluator", ""),
         ("fine", "versions", "Python 3.11, ddrl 1", ""),
         ("fine", "run directory", "/runs/a, to be made in /runs, writable and shared", ""),
-        ("fine", "memory", "free for needed: n1 8.0 GB for 1.2 GB, n2 8.0 GB for 2.0 GB", ""),
+        ("fine", "memory", "n1 has 8.0 GB free and needs 1.2 GB, n2 has 8.0 GB free and needs 2.0 GB", ""),
         ("fine", "cores", "one or more for each worker; each rank may use 1 core", ""),
         ("fine", "GPUs", "none asked for", ""),
         ("fine", "network", "1 pair, median 30 us, 1,200 MB/s, slowest 1,200 MB/s", ""),
@@ -175,7 +175,7 @@ def test_workers_bound_to_one_core():
 
 def test_an_actor_takes_as_much_memory_as_a_worker():
     findings = examine(survey(), Need(sizes=Sizes(1, 1, actors=1, replay_shards=1)))
-    assert Finding("fine", "memory", "free for needed: n1 8.0 GB for 1.2 GB, n2 8.0 GB for 1.2 GB") in findings
+    assert Finding("fine", "memory", "n1 has 8.0 GB free and needs 1.2 GB, n2 has 8.0 GB free and needs 1.2 GB") in findings
 
 
 def test_the_settings_say_how_much_memory_ranks_need():
@@ -184,7 +184,7 @@ def test_the_settings_say_how_much_memory_ranks_need():
     findings = examine(survey(), need)
     assert worst(findings) == ("problem", "memory", "n2 has 8.0 GB free, its 2 ranks need about 9.0 GB")
     findings = examine(survey(facts(2, memory_bytes=9 * GB), facts(3, memory_bytes=9 * GB)), need)
-    assert Finding("fine", "memory", "free for needed: n1 8.0 GB for 7.0 GB, n2 9.0 GB for 9.0 GB") in findings
+    assert Finding("fine", "memory", "n1 has 8.0 GB free and needs 7.0 GB, n2 has 9.0 GB free and needs 9.0 GB") in findings
 
 
 def test_a_replay_that_does_not_fit_is_a_problem():
