@@ -175,7 +175,10 @@ def test_workers_bound_to_one_core():
 
 def test_an_actor_takes_as_much_memory_as_a_worker():
     findings = examine(survey(), Need(sizes=Sizes(1, 1, actors=1, replay_shards=1)))
-    assert Finding("fine", "memory", "n1 has 8.0 GB free and needs 1.2 GB, n2 has 8.0 GB free and needs 1.2 GB") in findings
+    assert (
+        Finding("fine", "memory", "n1 has 8.0 GB free and needs 1.2 GB, n2 has 8.0 GB free and needs 1.2 GB")
+        in findings
+    )
 
 
 def test_the_settings_say_how_much_memory_ranks_need():
@@ -184,7 +187,10 @@ def test_the_settings_say_how_much_memory_ranks_need():
     findings = examine(survey(), need)
     assert worst(findings) == ("problem", "memory", "n2 has 8.0 GB free, its 2 ranks need about 9.0 GB")
     findings = examine(survey(facts(2, memory_bytes=9 * GB), facts(3, memory_bytes=9 * GB)), need)
-    assert Finding("fine", "memory", "n1 has 8.0 GB free and needs 7.0 GB, n2 has 9.0 GB free and needs 9.0 GB") in findings
+    assert (
+        Finding("fine", "memory", "n1 has 8.0 GB free and needs 7.0 GB, n2 has 9.0 GB free and needs 9.0 GB")
+        in findings
+    )
 
 
 def test_a_replay_that_does_not_fit_is_a_problem():
