@@ -126,8 +126,8 @@ PPO_DEFAULT = {
 PPO_OF_BASELINES = {
     **CONSTANT_RATE,
     **lines(BASELINES_PPO, unroll_length=128, epochs=4, batch_size=256, gae_lambda=0.95, simulators=8, clip_range=0.1,
-            learning_rate=2.5e-4, adam_epsilon=1e-5, clip_global_norm=0.5, normalize_advantages=True,
-            entropy_cost=0.01),
+            adam_epsilon=1e-5, clip_global_norm=0.5, normalize_advantages=True, entropy_cost=0.01),
+    **lines(ACCEL_RL + ", algos/pg/ppo.py, for a network as small", learning_rate=1e-3),
     **lines(BASELINES_PPO + ", of whole squares, not of halves", value_cost=0.5),
     **lines(OURS, clip_range_schedule="constant", value_clip_range=0.0),
 }  # fmt: skip
@@ -177,7 +177,7 @@ APPO_OF_STOOKE = {
 }  # fmt: skip
 APPO_LAPTOP = {
     **PPO_LAPTOP, **CENTRAL,
-    **lines(STOOKE + ", section 5.3: a quarter of PPO's rate", learning_rate=2.5e-4 / 4),
+    **lines(STOOKE + ", section 5.3: a quarter of PPO's rate", learning_rate=1e-3 / 4),
     **lines(STOOKE + ", section 5.3", refresh_every_steps=64, local_steps=1),
 }  # fmt: skip
 
