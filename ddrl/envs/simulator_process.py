@@ -34,8 +34,10 @@ def main(settings: dict[str, Any]) -> None:
         if settings["core"] is not None:
             pin_thread(settings["core"])  # before an engine makes threads
         plugin_modules.load(settings["plugins"])
-        values = settings["config"].items()
-        config = EnvironmentConfig(**{name: tuple(of) if isinstance(of, list) else of for name, of in values})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings["config"].items()
+        }
+        config = EnvironmentConfig(**values)
         env = make_in_thread(config, settings["num_envs"], first=settings["first"])
         shape = shape_of(env)
         answer(shape._asdict())
