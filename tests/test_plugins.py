@@ -111,7 +111,7 @@ def test_a_plugin_that_has_moved_is_named_anew_at_a_resume(moved):
     "words, status, said",
     [
         (["diff", "RUN", "RUN"], 0, "have the same settings"),
-        (["compare", "RUN"], 2, "their metrics.jsonl has no records yet"),
+        (["compare", "RUN"], 2, "no records in metrics.jsonl yet"),
         (["bench", "agent", "--run", "RUN"], 2, "there is no checkpoint in"),
     ],
     ids=["diff", "compare", "bench-agent"],

@@ -11,6 +11,7 @@ import pytest
 
 from ddrl import cli, options, rundir, sealed
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.commands import logs
 from ddrl.commands.submit import HELP, JobArguments
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -221,11 +222,11 @@ CASES = {
     "no time": ([*SMOKE, "--time", "soon"], "--time soon: write it as Slurm does"),
     "fewer minutes than the budget": (
         [*SMOKE, "--minutes", "60", "--time", "30"],
-        "--minutes 60.0: jobs of 30 minutes, warned 120 s before their end, never use them up; use a longer --time",
+        "--minutes 60.0: a job of 30 min is warned 120 s before its end, so none trains that long; use a longer --time",
     ),
     "fewer minutes than the budget, with a replay": (
         ["submit", "train", "dqn", "--preset", "smoke", "--minutes", "10", "--time", "15"],
-        "--minutes 10.0: jobs of 15 minutes, warned 420 s before their end, never use them up; use a longer --time",
+        "--minutes 10.0: a job of 15 min is warned 420 s before its end, so none trains that long; use a longer --time",
     ),
     "a warning at once": (
         ["submit", "train", "dqn", "--preset", "smoke", "--minutes", "0", "--max-updates", "9", "--time", "7"],
@@ -241,7 +242,7 @@ CASES = {
     "a game that is not": ([*SMOKE, "--game", "brakeout"], "brakeout"),
     "no run": (["status", "nowhere"], "nowhere: there is no such directory"),
     "an empty directory": (["logs", "empty"], "empty: it holds no run, study, or search"),
-    "no name": (["logs"], "logs: name the directory of a run, study or search"),
+    "no name": (["logs"], "logs: name the directory of a run, study, or search"),
     "no job of a run": (["logs", "run", "-f"], "run: no Slurm job has worked there"),
     "a job that is gone": (["logs", "gone"], "job 12 of gone has left the queue without any output"),
     "dry run of nothing": (["study", "scaling", "--dry-run"], "--dry-run goes with --submit"),
@@ -886,6 +887,12 @@ def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypat
     status, out, err = ddrl("logs", "run", "-f")
     assert status == 0 and out.splitlines()[1:] == ["one of 13", "two ?]0;owned?", "three and more", "four"]
     assert err == "ddrl: job 13 has left the queue\n"
+
+
+def test_an_array_and_the_job_after_it_leave_the_queue(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ddrl.commands.logs.queue", list)
+    assert logs.follow([JobRecord(number, tmp_path / f"slurm-{number}.out") for number in ("9", "10")], None) == 0
+    assert capsys.readouterr().err == "ddrl: jobs 9 and 10 have left the queue\n"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class AgentArguments(BenchmarkArguments):
     observations: int = 10_000
     """Observations of the game with which each exported copy is compared."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A plugin of the run that has moved, named where it is now. May be given several times."""
+    """The new name or path of a plugin of the run that has moved. May be given several times."""
 
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "observations")

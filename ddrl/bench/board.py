@@ -110,7 +110,7 @@ def write_runs(root: Path, runs: int, lines: int) -> int:
     size = sum(len(variants[i % VARIANTS]) for i in range(runs))
     if size > (free := shutil.disk_usage(root).free):
         raise UsageError(
-            f"--runs {runs}: they take {size / 1e9:.1f} GB, and {root.parent} has {free / 1e9:.1f} GB left"
+            f"--runs {runs}: they take {size / 1e9:.1f} GB, and {root.parent} has {free / 1e9:.1f} GB left; use fewer"
         )
     for i in range(runs):
         config = preset("smoke", None, this_machine()).changed(run={"seed": i + 1})
@@ -201,7 +201,7 @@ def _read_for_one_line(root: Path, address: str, pid: int) -> int:
         if any(run["version"] != versions[run["id"]] for run in json.loads(ask(address, "/runs"))["runs"]):
             return _bytes_read(pid) - read
         time.sleep(0.5)
-    raise UsageError("the board has not seen a line that was appended")
+    raise UsageError(f"the board has not read an appended line after {ALL_READ_SECONDS:.0f} s; use fewer --runs")
 
 
 def _bytes_read(pid: int) -> int:

@@ -177,7 +177,7 @@ class Flips:
         """Raises RuntimeError if the readers no longer load the same from the copies as at the start."""
         for name, readers in self._readers.items():
             if judge(self._whole[name], readers.read()) != (HARMLESS, ""):
-                raise RuntimeError(f"the copy of {name} was not put together again")
+                raise RuntimeError(f"the copy of {name} was not restored")
 
 
 def kind_of(path: str) -> Kind | None:

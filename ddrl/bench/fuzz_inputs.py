@@ -52,7 +52,7 @@ VARIABLES = (
 def check_hypothesis() -> None:
     """Raises UsageError where Hypothesis is not installed."""
     if importlib.util.find_spec("hypothesis") is None:
-        raise UsageError("--inputs: there is no Hypothesis here; pip install 'ddrl[test]', or give --flips alone")
+        raise UsageError("--inputs: Hypothesis is not installed: pip install 'ddrl[test]', or give --flips alone")
 
 
 def throw(count: int, seed: int) -> dict[str, dict[str, Any]]:

@@ -86,7 +86,7 @@ def measure(arguments: LearningArguments) -> dict[str, Any]:
         UsageError: settings that do not go together, ours or the peer failed, or the peer is not in that environment.
     """
     if not arguments.peer_python:
-        print(f"ddrl: only ours is measured; for {PEER}: {how_to_install(PEER)}", file=sys.stderr)
+        print(f"ddrl: only ours is measured; to measure {PEER}, too: {how_to_install(PEER)}", file=sys.stderr)
     command = (
         peer_command(arguments.peer_python, PEER, "peer_program.py", f"{PEER}-score") if arguments.peer_python else []
     )

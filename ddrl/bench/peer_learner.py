@@ -69,14 +69,14 @@ def main() -> int:
     parser.add_argument("--atari", action="store_true")
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--target", type=float, help="mean of the games of an evaluation that ends it")
-    parser.add_argument("--go-on", action="store_true", help="after the target")
-    parser.add_argument("--minutes", type=float, default=0.0, help="of training (0: any)")
-    parser.add_argument("--agent-steps", type=int, default=0, help="(0: any)")
-    parser.add_argument("--games", type=int, help="of an evaluation")
-    parser.add_argument("--eval-every-minutes", type=float, help="of training between evaluations")
-    parser.add_argument("--line-seconds", type=float, help="of training between records")
-    parser.add_argument("--replay", type=int, default=0, help="transitions of DQN's replay at most (0: the zoo's)")
+    parser.add_argument("--target", type=float, help="mean score of an evaluation at which the run ends")
+    parser.add_argument("--go-on", action="store_true", help="continue when the target is reached")
+    parser.add_argument("--minutes", type=float, default=0.0, help="minutes of training (0: no limit)")
+    parser.add_argument("--agent-steps", type=int, default=0, help="agent steps (0: the zoo's number)")
+    parser.add_argument("--games", type=int, help="games of an evaluation")
+    parser.add_argument("--eval-every-minutes", type=float, help="minutes of training between evaluations")
+    parser.add_argument("--line-seconds", type=float, help="seconds of training between records")
+    parser.add_argument("--replay", type=int, default=0, help="most transitions in DQN's replay (0: the zoo's)")
     options = parser.parse_args()
     try:
         import stable_baselines3  # noqa: F401
@@ -364,7 +364,7 @@ class Learner:
             return {}
         state: dict[str, Any] = json.loads(path.read_text())
         if state.get("settings") != self._zoo:
-            raise SystemExit(f"{path}: the run began with other settings than the zoo's of today; remove {path.parent}")
+            raise SystemExit(f"{path}: the run began with other settings of the zoo; remove {path.parent}")
         # weights_only: loads tensors and numbers, and no arbitrary Python objects
         self.model.set_parameters(torch.load(self.directory / MODEL, weights_only=True))
         self.model.num_timesteps = state["agent_steps"]

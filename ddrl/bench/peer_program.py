@@ -16,18 +16,18 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 ABOUT = {
-    "game": "in camel case; of the score, a Gymnasium environment",
-    "seconds": "measured, after the warm-up",
-    "threads": "of torch (0: as many as it takes by itself)",
+    "game": "Atari game in camel case; stable-baselines3-score: a Gymnasium environment",
+    "seconds": "seconds measured, after the warm-up",
+    "threads": "threads of torch (0: its own choice)",
     "workers": "processes that run environments",
-    "environments": "of each worker, or of all",
+    "environments": "environments (of each worker, where there are workers)",
     "splits": "groups of environments that take turns",
     "steps": "agent steps of each environment per rollout; DQN: per gradient",
-    "replay": "DQN only: transitions",
+    "replay": "DQN only: transitions in the replay",
     "learning-starts": "DQN only: agent steps before the warm-up",
-    "processes": "one or many: DummyVecEnv or SubprocVecEnv",
-    "agent-steps": "budget over all environments",
-    "episodes": "the last ones, over which the score is the mean",
+    "processes": "one (DummyVecEnv) or many (SubprocVecEnv)",
+    "agent-steps": "budget in agent steps, over all environments",
+    "episodes": "number of last episodes whose mean is the score",
 }
 
 

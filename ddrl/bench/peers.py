@@ -129,7 +129,7 @@ def peer_command(python: str, peer: str, program: str, *arguments: str) -> list[
 def check_python(python: str, peer: str) -> None:
     """Raises UsageError if there is no program at this path that can be run as a peer's Python."""
     if not os.access(python, os.X_OK) or os.path.isdir(python):
-        raise UsageError(f"--peer-python {python}: no program there that can be run; {how_to_install(peer)}")
+        raise UsageError(f"--peer-python {python}: there is no executable file; {how_to_install(peer)}")
 
 
 def how_to_install(peer: str) -> str:
@@ -150,7 +150,7 @@ def measure(arguments: PeersArguments) -> dict[str, Any]:
     config, peer, seconds = parse(arguments.ours, this_machine()).config, arguments.library, arguments.seconds
     command = arguments.command() if arguments.peer_python else None
     if command is None:
-        print(f"ddrl: only ours is measured; for {peer}: {how_to_install(peer)}", file=sys.stderr)
+        print(f"ddrl: only ours is measured; to measure {peer}, too: {how_to_install(peer)}", file=sys.stderr)
     load = [os.getloadavg()[0]]
     if load[0] > QUIET_LOAD:
         print(f"ddrl: load {load[0]:.1f} before the start: measure when nothing else runs", file=sys.stderr)

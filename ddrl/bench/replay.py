@@ -71,7 +71,9 @@ class ReplayArguments(BenchmarkArguments):
         checks.between(self, 0.0, MOST_INSERTS_PER_SAMPLE, "inserts_per_sample", why=why)
         checks.above(self, 0.0, "seconds")
         if self.peer_python and self.kind == "one-process":
-            checks.refuse(self, "peer_python", "used with --kind shard-images or shard-features")
+            checks.refuse(
+                self, "peer_python", "only --kind shard-images and --kind shard-features use it; leave it out"
+            )
         if min(self.tree_items, default=0) < 1:
             checks.refuse(self, "tree_items", "give one or more numbers above 0")
 

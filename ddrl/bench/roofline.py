@@ -49,7 +49,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         )
     available = usable_cores()
     if not 1 <= cores <= len(available):
-        raise UsageError(f"{cores} cores: choose 1 to {len(available)}, the cores that this process may use")
+        raise UsageError(f"--cores {cores}: choose 1 to {len(available)}, as many as this process may use")
     with on_cores(config, "parts", [[core] for core in available[:cores]], seconds) as children:
         dtype = children.hear()[0]["dtype"]  # waits for all, so that a phase begins on all cores at once
         rates = {phase: _rate(children.ask({"phase": phase, "seconds": seconds})) for phase in phases_of(config)}

@@ -39,7 +39,7 @@ def measure_sampling(what: Sampling, seconds: float) -> float:
     available = usable_cores()
     needed = what.processes * what.cores
     if needed > len(available):
-        raise UsageError(f"{needed} cores are asked for, and this process may use {len(available)}: fewer --cores")
+        raise UsageError(f"--cores: {needed} cores are needed, and this process may use {len(available)}; give fewer")
     cores = [available[i : i + what.cores] for i in range(0, needed, what.cores)]
     kind = "acting" if what.inference else "acting at random"
     with on_cores(what.config, kind, cores, seconds) as children:

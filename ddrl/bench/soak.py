@@ -52,7 +52,7 @@ class SoakArguments(BenchmarkArguments):
         checks.at_least(self, 1, "minutes")
         checks.above(self, 0, "every_seconds")
         if not self.directory:
-            raise UsageError("--directory: name where the run is kept, as the next leg continues it")
+            raise UsageError("--directory is missing: name a directory for the run, which the next leg continues")
 
 
 def measure(arguments: SoakArguments) -> dict[str, Any]:

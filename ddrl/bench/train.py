@@ -95,7 +95,7 @@ def _run(config: TrainConfig, seconds: float) -> dict[str, Any]:
     """Trains for `seconds` and returns the means over the records after the warm-up."""
     lines = [line for line in run_for(config, seconds) if line["update"]][WARM_UP_LINES:-1]
     if not all(any(name in line for line in lines) for name in (*RATES, *MEANS)):
-        raise UsageError(f"--seconds {seconds:g}: too few updates in it to measure; give more, or smaller rollouts")
+        raise UsageError(f"--seconds {seconds:g}: too few updates to measure; give more, or use shorter rollouts")
     # A line lacks the rate of what nobody did in its interval, such as acting while a rollout is learned from.
     timed = [line for line in lines if "updates_per_s" in line]
     means = {name: statistics.mean(line.get(name, 0.0) for line in timed) for name in RATES}

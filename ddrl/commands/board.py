@@ -32,7 +32,7 @@ class BoardArguments:
     runs: tyro.conf.Positional[tuple[str, ...]] = (DEFAULT,)
     """Directories of runs, or directories that hold runs at any level; new runs appear by themselves."""
     output: str = ""
-    """Write the page, with all runs as they are now, to this file, which can be opened and sent anywhere, and exit."""
+    """Write the page, with all runs as they are now, to this file and exit. It can be opened and sent anywhere."""
     host: str = "127.0.0.1"
     """Address to serve on: only this machine's own, 127.0.0.1. From elsewhere, use SSH."""
     port: int | None = None

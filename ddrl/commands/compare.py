@@ -28,7 +28,7 @@ class CompareArguments:
     output: str = "comparison"
     """Directory to write to."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A plugin of the runs that has moved, named where it is now. May be given several times."""
+    """The new name or path of a plugin of the runs that has moved. May be given several times."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ class DiffArguments:
     second: tyro.conf.Positional[str]
     """Directory of the run to compare it with."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A plugin of the runs that has moved, named where it is now. May be given several times."""
+    """The new name or path of a plugin of the runs that has moved. May be given several times."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -37,8 +37,8 @@ def show(game: str, record: dict, console: Console) -> None:
     if "stuck" in record:
         console.print(f"stuck: {record['stuck']} of them, without a reward for 1,000 agent steps")
     if "forced_actions" in record:
-        count, after = record["forced_actions"], record["protocol"]["repeat_fire_after"]
-        console.print(f"the protocol sent action 1 (FIRE) {count:,} times, after {after} identical actions in a row")
+        times, after = counted(record["forced_actions"], "time"), record["protocol"]["repeat_fire_after"]
+        console.print(f"the protocol sent action 1 (FIRE) {times}, after {after} identical actions in a row")
     if "not_finite" in record:
         console.print(f"left out: {counted(record['not_finite'], 'game')} without a finite score")
     stamp = ", ".join(f"{name} {value}" for name, value in record["protocol"].items())

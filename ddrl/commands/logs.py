@@ -32,7 +32,7 @@ class LogsArguments:
     """Print the output of a run's newest job, or of all tasks of a study or search."""
 
     directory: tyro.conf.Positional[str]
-    """Directory of a run, study or search."""
+    """Directory of a run, study, or search."""
     follow: tyro.conf.FlagCreatePairsOff[bool] = False
     """Follow the output until the job has left the queue. -f is short for it."""
     lines: int | None = None
@@ -78,7 +78,7 @@ class Output:
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl logs`; returns the exit status."""
     if not argv:
-        raise UsageError("logs: name the directory of a run, study or search (ddrl logs --help)")
+        raise UsageError("logs: name the directory of a run, study, or search (ddrl logs --help)")
     arguments = command_line.read(LogsArguments, ["--follow" if word == "-f" else word for word in argv], "ddrl logs")
     directory = known(arguments.directory)
     records = newest(noted(directory))
@@ -126,7 +126,9 @@ def follow(records: Sequence[JobRecord], lines: int | None) -> int:
             last = output if output.show(output is not last) else last
         lines = None  # of outputs that begin from now on, every line is new
         if gone:
-            print(f"ddrl: job {' and '.join(sorted(numbers, key=int))} has left the queue", file=sys.stderr)
+            named = " and ".join(sorted(numbers, key=int))
+            have = f"jobs {named} have" if len(numbers) > 1 else f"job {named} has"
+            print(f"ddrl: {have} left the queue", file=sys.stderr)
             return 0
         time.sleep(READ_SECONDS)
 
@@ -150,7 +152,7 @@ def show_log(directory: Path, arguments: LogsArguments) -> int:
     log = directory / rundir.LOG
     none = f"{directory}: no Slurm job has worked there"
     if not log.is_file():
-        raise UsageError(f"{none}, and there is no {rundir.LOG} of its ranks; name a run with either")
+        raise UsageError(f"{none}, and its ranks have written no {rundir.LOG}; name another run")
     if arguments.follow:
         raise UsageError(f"{none}; leave --follow out, or follow the output of its ranks with `tail -f {log}`")
     Output(log, arguments.lines).show(True)

@@ -269,7 +269,9 @@ def _show(content: dict[str, Any]) -> None:
                 str(rank["cores"]),
                 rank["gpu"] or "-",
                 f"{threads['intra_op']} x {threads['inter_op']} threads" if threads else "-",
-                f"{rank['simulators']} on {rank['simulator_threads']} threads" if rank["simulators"] else "-",
+                f"{rank['simulators']} on {counted(rank['simulator_threads'], 'thread')}"
+                if rank["simulators"]
+                else "-",
                 f"{rank['shard_bytes'] / 1e6:.2f} MB" if rank["shard_bytes"] else "-",
                 f"{rank['memory_bytes'] / 1e9:.1f} GB",
             )

@@ -31,7 +31,7 @@ class PlayArguments:
     """Checkpoint to play with: the number of its update, best (of the run's best evaluation), or a file (default: the
     newest of the run)."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A plugin of the run that has moved, named where it is now. May be given several times."""
+    """The new name or path of a plugin of the run that has moved. May be given several times."""
 
     def __post_init__(self) -> None:
         checks.seed(self)

@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     show(rows)
     if len(shown) < len(ended):
-        print(f"{len(ended) - len(shown)} more have ended (--all)")
+        print(f"and {len(ended) - len(shown)} more that ended earlier (--all)")
     return 0
 
 

@@ -95,7 +95,7 @@ class Actions:
     dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
     """With --submit: print the scripts of the jobs, and submit nothing."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A plugin for all points of a new study, or one of a begun study that has moved, named where it is now. May be
+    """A plugin for all points of a new study, or the new name or path of one of a begun study that has moved. May be
     given several times."""
 
     def __post_init__(self) -> None:

@@ -46,10 +46,11 @@ HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
        ddrl submit tune ALGORITHM [OPTIONS]
        ddrl submit site [FILE]
 
-Writes the script of a Slurm job and submits it, with the options that the command takes here.
+Writes the script of a Slurm job and submits it. The options are those of the same command without `submit`; `train`
+also has some for the job.
 
   ddrl submit train ppo --game pong --parameter-servers 1 --nodes 2 --ranks-per-node 8
-                              one run; it continues in a new job when the time of one is up
+                              one run; when the time of a job is up, it continues in a new one
   ddrl submit study scaling   a task for each point of a study, and a job that writes the report at the end
   ddrl submit tune ba3c ...   a task for each trial of a search; the last one writes the report
   ddrl submit site            write the file that says what this cluster needs: account, partition, modules, MPI
@@ -98,7 +99,7 @@ class JobArguments:
                 checks.between(self, 1, 1_000_000, name)
         checks.between(self, 0, 1_000, "gpus_per_node")
         if self.time and not TIME.fullmatch(self.time):
-            checks.refuse(self, "time", "write it as Slurm does: 90 (minutes), 04:00:00 or 1-12 (a day and a half)")
+            checks.refuse(self, "time", "write it as Slurm does: 90 (minutes), 04:00:00, or 1-12 (a day and a half)")
 
     @property
     def seconds(self) -> int | None:
@@ -158,7 +159,7 @@ def _check_warning(config: TrainConfig, job: JobArguments, seconds: float) -> No
         why = f"jobs are warned {warning} s before their end, to save a checkpoint, so this one would not train"
         checks.refuse(job, "time", f"{why}; use a longer one")
     if config.run.minutes and 60.0 * config.run.minutes > seconds - warning:
-        why = f"jobs of {seconds / 60:g} minutes, warned {warning} s before their end, never use them up"
+        why = f"a job of {seconds / 60:g} min is warned {warning} s before its end, so none trains that long"
         remedy = "use a longer --time, or --minutes 0 and --agent-steps or --max-updates, which count over all jobs"
         checks.refuse(config.run, "minutes", f"{why}; {remedy}")
 
@@ -237,10 +238,13 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
 def check_ranks(config: TrainConfig, job: JobArguments) -> None:
     """Raises UsageError if the settings need another number of ranks or nodes than the job has."""
     if job.ranks not in (None, config.ranks):
-        raise UsageError(f"{_nodes(job)}, and the settings need {config.ranks}: {sizes_of(config)}; change the numbers")
+        raise UsageError(
+            f"{_nodes(job)}, and the settings need {config.ranks} ({sizes_of(config)}): start as many, or change the "
+            "numbers"
+        )
     if config.exchange.kind.one_host and (job.nodes or 1) > 1:
         raise UsageError(
-            f"--nodes {job.nodes}: --exchange {config.exchange.exchange} is memory that workers share; give one node"
+            f"--nodes {job.nodes}: --exchange {config.exchange.exchange} is memory that workers share; use --nodes 1"
         )
 
 

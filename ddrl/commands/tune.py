@@ -146,7 +146,7 @@ def _check_asked(arguments: TuneArguments, asked: options.TrainArguments) -> Non
     if asked.resume or run.run_dir:
         raise UsageError("--resume and --run-dir are for a single run; a search has its trials in --dir")
     if not (run.minutes or run.agent_steps or run.max_updates):
-        raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps or --max-updates")
+        raise UsageError("--minutes 0: a trial would never end; give --minutes, --agent-steps, or --max-updates")
     if asked.config.evaluation.target_score is not None and arguments.score != "evaluation":
         why = "only an evaluator can tell when it is reached, and trials have one only with --score evaluation"
         checks.refuse(asked.config.evaluation, "target_score", f"{why}; use that, or --target-score None")
@@ -226,7 +226,9 @@ def submit(plan: Plan, arguments: TuneArguments, command: str) -> int:
     trials = open_study(plan).get_trials(deepcopy=False) if begun else []
     left = plan.trials - sum(trial.state.is_finished() for trial in trials)
     if left <= 0:
-        raise UsageError(f"--submit: all {plan.trials} trials of {plan.directory} have ended; raise --trials")
+        raise UsageError(
+            f"--submit: {plan.directory} has no trial left to run (--trials {plan.trials}); give more --trials"
+        )
     array = f"0-{left - 1}" + (f"%{arguments.at_once}" if arguments.at_once > 1 else "")
     task = ["tune", "--dir", str(plan.directory.absolute()), "--task"]
     asked = Asked(arguments.sbatch_options, arguments.site, arguments.dry_run, command)

@@ -68,7 +68,7 @@ def make_environment(
     if num_envs < 1:
         raise UsageError(f"num_envs is {num_envs}; at least 1 environment is needed")
     if not 0 <= batch_size <= num_envs:
-        raise UsageError(f"predict batch {batch_size} is not in 0..{num_envs}, the environments of the group")
+        raise UsageError(f"predict batch {batch_size}: must be from 0 to {num_envs}, the simulators of the group")
     if threads < 1:
         raise UsageError(f"simulator threads {threads}; at least 1 is needed")
     if not training:

@@ -78,12 +78,12 @@ class Adapted(gymnasium.Wrapper):
         given = (observation if inside else info).get(ACTION_MASK)
         if not self._masked:
             if given is not None and not isinstance(self._space, Continuous):
-                raise self._wrong("gave an action_mask, but none with its first reset; give one with each reset, too")
+                raise self._wrong("gave an action_mask, but its first reset gave none; give one with each reset, too")
             return None
         if given is None:
             if ended:
                 return np.ones(self._space.head_size, bool)
-            raise self._wrong("gave no action_mask, but one with its first reset; give one with every reset and step")
+            raise self._wrong("gave no action_mask, but its first reset gave one; give one with every reset and step")
         mask = self._flat(given)
         if all(part.any() for part in legal_components(self._space, mask)):
             return mask
@@ -97,7 +97,9 @@ class Adapted(gymnasium.Wrapper):
         if self._binary and isinstance(self._space, MultiDiscrete) and len(mask) == len(self._space.counts):
             mask = np.stack([mask != 1, mask != 0], axis=1).ravel()
         if len(mask) != size:
-            raise self._wrong(f"gave an action_mask of {len(mask)} entries for {size} actions")
+            raise self._wrong(
+                f"gave an action_mask of length {len(mask)}; give it length {size}, one entry for each action"
+            )
         return mask != 0
 
     def _wrong(self, what: str) -> UsageError:

@@ -92,7 +92,7 @@ class AtariFrames(gymnasium.Wrapper):
             self._ale.act(int(action))
         if self._ale.game_over():
             raise UsageError(
-                f"--starts: start {number} of {starts.stamp['starts']} ends the game; was it recorded for this game?"
+                f"--starts: start {number} of {starts.stamp['starts']} ends the game; give starts of this game"
             )
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:

@@ -62,7 +62,7 @@ class EnvPoolEnvironment(InTurn):
         if random_start_steps and self.batch_size < num_envs:
             raise UsageError(
                 f"--random-start-steps {random_start_steps}: EnvPool cannot hold back a simulator of a group that is "
-                "not stepped as a whole; use --predict-batch 0, or leave one of the two out"
+                "not stepped as a whole; use --random-start-steps 0 or --predict-batch 0"
             )
         self._task = find_task(game, protocol)
         self._threads, self._cores, self._random_start_steps = threads, cores, random_start_steps

@@ -59,7 +59,9 @@ class FootballGame(gymnasium.Env):
         football = _package()
         limit = sum(player.controllable for player in _scenario(scenario).left_team)
         if players > limit:
-            raise UsageError(f"--football-players {players}: the left team of {scenario} has {limit}")
+            raise UsageError(
+                f"--football-players {players}: must be at most {limit}, the left team's players in {scenario}"
+            )
         self.players, self.render_mode = players, render_mode
         with _quiet():
             self._env = football.create_environment(

@@ -199,8 +199,8 @@ class ProcessEnvironment(InTurn):
         each, batch_size = num_envs // processes, batch_size or num_envs
         if num_envs % processes or batch_size % each:
             raise UsageError(
-                f"--simulator-processes {processes}: a group of {num_envs} simulators, of which a query takes "
-                f"{batch_size}, cannot be divided by it; all processes have equally many simulators"
+                f"--simulator-processes {processes}: must divide the {num_envs} simulators of a group into equal "
+                f"parts, and the {batch_size} of a query into whole ones"
             )
         self._processes: list[_Process] = []
         try:

@@ -32,7 +32,7 @@ def action_space_of(game: str, space: gymnasium.Space) -> ActionSpace:
         return MultiDiscrete((2,) * int(np.prod(space.shape)))
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         return Continuous(tuple(np.ravel(space.low).tolist()), tuple(np.ravel(space.high).tolist()))
-    supported = "supported are Discrete, MultiDiscrete, MultiBinary and a Box of floats"
+    supported = "supported are Discrete, MultiDiscrete, MultiBinary, and a Box of floats"
     raise UsageError(f"{game} has the action space {in_line(space)}; {supported}")
 
 
@@ -75,13 +75,13 @@ def check_actions(actions: np.ndarray, space: ActionSpace, rows: int) -> np.ndar
     if isinstance(space, Continuous):
         actions = np.array(actions, np.float32)
         if actions.shape != (rows, *space.action_shape) or not np.isfinite(actions).all():
-            raise ValueError(f"expected {rows} actions of {space.action_shape[0]} finite numbers, got {actions}")
+            raise ValueError(f"expected finite actions of shape {[rows, *space.action_shape]}, got {actions}")
         return np.clip(actions, *_bounds(space))
     actions = np.array(actions, np.int32)
     counts = np.array(space.counts) if isinstance(space, MultiDiscrete) else space.count
     if actions.shape != (rows, *space.action_shape) or actions.min() < 0 or (actions >= counts).any():
         last = f"0..{counts - 1}"
-        raise ValueError(f"expected {rows} actions in {last}, got {actions}")
+        raise ValueError(f"expected actions of shape {[rows, *space.action_shape]} in {last}, got {actions}")
     return actions
 
 

@@ -49,7 +49,7 @@ def load_starts(path: Path) -> Starts:
         with np.load(io.BytesIO(data), allow_pickle=False) as content:
             actions, lengths, seed = (np.asarray(content[name]) for name in ("actions", "lengths", "seed"))
     except Exception as error:  # zipfile and numpy raise a dozen kinds on damaged bytes
-        raise _refusal(path, f"it has no arrays of that kind ({in_one_line(error):.200})") from error
+        raise _refusal(path, f"its arrays cannot be read ({in_one_line(error):.200})") from error
     if actions.ndim != 2 or actions.dtype != np.uint8 or not len(actions):
         raise _refusal(path, f"actions are {actions.dtype}{list(actions.shape)}")
     if lengths.shape != actions.shape[:1] or not np.issubdtype(lengths.dtype, np.integer):

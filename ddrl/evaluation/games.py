@@ -285,7 +285,7 @@ def _result(groups: list[_Group], stamp: dict, forced: int, relay: bool) -> Eval
     finite = [game for game in games if math.isfinite(game.score)]
     if games and not finite:
         first = games[0].score
-        raise UsageError(f"none of {len(games)} games has a finite score (the first: {first}); fix the environment")
+        raise UsageError(f"no game has a finite score ({len(games)} played, the first: {first}); fix the environment")
     scores = tuple(game.score for game in finite)
     return EvaluationResult(
         mean=float(np.mean(scores)) if scores else math.nan,

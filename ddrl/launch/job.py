@@ -96,7 +96,7 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
     size = world.Get_size()
     if job.size not in (None, size):
         raise UsageError(
-            f"the launcher started {job.size} ranks, but MPI sees {size}: they do not belong together; use "
+            f"the launcher started {job.size} ranks, but MPI sees {size}, so the two do not match; use "
             "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), or the mpirun of the MPI that Python loads"
         )
     return world

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -206,7 +207,7 @@ def _files_lost(path: Path, why: str, console: Console) -> int:
 
 def _write_death(path: Path, died: str) -> None:
     """In place of what the ranks wrote when they were asked to end after it: nobody had asked for an end."""
-    message = f"{died}, though nobody had asked for an end; {go_on(path)}"
+    message = f"{died}, but not by ddrl; {go_on(path)}"
     rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message, "lost": died})
 
 
@@ -254,18 +255,19 @@ def finish(
         except subprocess.TimeoutExpired:
             show()
         if _asked(interrupts, path) != before:
-            given_up = f"{WARNING} stopped; whatever the summary does not name is missing"
+            again = f"python -m ddrl.launch.finish {shlex.quote(str(path))}"
+            given_up = f"{WARNING} drawing was stopped; `{again}` makes what is missing"
         elif time.monotonic() > end:
-            given_up = f"{WARNING} plot and video took more than {FINISH_SECONDS:g} s and were abandoned"
+            given_up = f"{WARNING} learning curve and video took more than {FINISH_SECONDS:g} s and were abandoned"
     if given_up:
         end_session(process.pid, KILL_SECONDS)
         said, _ = process.communicate()
     lines = [*said.splitlines(), *filter(None, [given_up])] or [
-        f"{WARNING} no plot and no video, see {path / rundir.LOG}"
+        f"{WARNING} no learning curve and no video; see {path / rundir.LOG}"
     ]
     for line in lines:
         if line.startswith(WARNING):  # the summary names what was made
-            console.print(line, highlight=False, markup=False)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _asked(interrupts: Interrupts, path: Path) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from ddrl import rundir
 from ddrl.checkpoint import list_checkpoints, version_of
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import MetricsWriter, read_metrics
+from ddrl.reporting.texts import counted
 
 LEAST_MINUTES = 0.02  # what is left of a budget that is used up: the job ends as it should, with a checkpoint
 
@@ -55,10 +56,10 @@ class Restarts:
         self._in_vain = 1 if newest != self._newest else self._in_vain + 1
         self._newest = newest
         if newest is None and trained:
-            self.refusal = f"{lost}, and there is no checkpoint yet; its {trained} updates are lost"
+            self.refusal = f"{lost} before the first checkpoint, and the run lost {counted(trained, 'update')}"
             return None
         if self._in_vain > limit:
-            self.refusal = f"{lost}; {limit} restarts brought no new checkpoint (--max-restarts)"
+            self.refusal = f"{lost}, and --max-restarts {limit} allows no more restarts without a new checkpoint"
             return None
         where = "the beginning" if newest is None else f"update {newest}"
         text = (

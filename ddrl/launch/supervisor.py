@@ -135,7 +135,10 @@ class Supervisor:
         # mpirun passes a SIGTERM on to the ranks, and kills them soon. Without ULFM it does so when one dies, too.
         if status > 0 and stop and not self._said and self._config.exchange.on_worker_loss == "survive":
             self.asked = True
-            self.overdue = f"{self._name} was asked to end, and killed the ranks before they saved"
+            self.overdue = (
+                f"{self._name} was told to end and killed the ranks before they saved; send the signal to `ddrl train` "
+                "instead"
+            )
         elif status < 0:
             self.asked = self.asked or stop
             self.died = "" if self.asked else f"{self._name} was killed ({_signal(-status)})"

@@ -240,7 +240,9 @@ class History:
         for name, (shape, dtype) in expected.items():
             array = getattr(unroll, name)
             if array.shape != shape or array.dtype != dtype or not steps:
-                raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)} (1 step up)")
+                raise ValueError(
+                    f"{name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)} of at least 1 step"
+                )
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:

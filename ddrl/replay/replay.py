@@ -370,8 +370,8 @@ def check_memory(needed: int, available: float, whose: str = "the replay needs")
     """Raises UsageError where `needed` bytes of replay are more than the `available` ones."""
     if needed > available:
         raise UsageError(
-            f"{whose} {needed:,} bytes ({needed / 1e9:.1f} GB) and {available:,} ({available / 1e9:.1f} GB) are free"
-            " here: lower --replay-capacity"
+            f"{whose} {needed:,} bytes ({needed / 1e9:.1f} GB), and only {available:,} ({available / 1e9:.1f} GB) are "
+            "free here: lower --replay-capacity"
         )
 
 
@@ -392,7 +392,7 @@ def checked_priorities(priorities: np.ndarray, shape: tuple[int, ...]) -> np.nda
     right = (priorities >= 0.0) & (priorities <= LARGEST_PRIORITY)
     if not right.all():
         raise UsageError(
-            f"{right.size - right.sum()} of {right.size} priorities are negative, infinite, or not a number (the "
-            f"first is {priorities[~right][0]}): look for a loss that is not finite, and lower the learning rate"
+            f"priorities that are negative, infinite, or not a number: {right.size - right.sum()} of {right.size}, the "
+            f"first of them {priorities[~right][0]}; lower --learning-rate"
         )
     return priorities

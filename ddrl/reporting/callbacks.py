@@ -25,6 +25,7 @@ from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.plugins import Registry
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import STARTING, TRAINING
+from ddrl.reporting.texts import counted
 from ddrl.rundir import stop_training
 
 QUEUED = 1000
@@ -132,7 +133,8 @@ class CallbackThread:
         while not self._troubles.empty():
             found.append(self._troubles.get())
         if self._dropped > self._told and not self._records.full():
-            text = f"{self._dropped - self._told} records were dropped, as callbacks could not keep up with training"
+            missed = counted(self._dropped - self._told, "record")
+            text = f"callbacks could not keep up with training and missed {missed}"
             found.append(Trouble("callbacks_behind", text, {"dropped": self._dropped}))
             self._told = self._dropped
         return found
@@ -153,7 +155,7 @@ class CallbackThread:
             self._thread.join(max(0.0, end - time.monotonic()))
         except queue.Full:
             pass
-        late = [Trouble("callback_failed", f"callbacks were not done after {seconds:g} s, and were abandoned", {})]
+        late = [Trouble("callback_failed", f"callbacks did not end within {seconds:g} s and were abandoned", {})]
         return self.troubles() + (late if self._thread.is_alive() else [])
 
     def _run(self) -> None:

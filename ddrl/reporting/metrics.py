@@ -216,13 +216,13 @@ def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
     games, of_games, cut = record["games"], record.get("of_games", 0), record.get("timed_out", 0)
     remarks = [f"{games} of {of_games} games"] if games < of_games else []
     if cut:
-        remarks.append(f"{cut} left out, as they did not end in time")
+        remarks.append(f"{cut} cut off by time and left out")
     if record.get("not_finite"):
         remarks.append(f"{record['not_finite']} more without a finite score")
     if record.get("stuck"):
         remarks.append(f"{record['stuck']} stuck without a reward")
-    if record.get("forced_actions"):
-        remarks.append(f"the protocol's rule against repetition applied {record['forced_actions']:,} times")
+    if forced := record.get("forced_actions"):
+        remarks.append(f"{forced:,} action{'s' * (forced != 1)} forced by the protocol's rule against repetition")
     return remarks
 
 

@@ -232,9 +232,8 @@ def _rows(state: RunState, width: int) -> list[Row]:
     )  # fmt: skip
     if "live_workers" in train:
         lag.append(f"{counted(round(train['live_workers']), 'worker')} live")
-    done = present(
-        train, ("agent_steps", "{:,} agent steps"), ("update", "{:,} updates"), ("episodes", "{:,} episodes")
-    )
+    totals = (("agent_steps", "agent step"), ("update", "update"), ("episodes", "episode"))
+    done = [counted(train[name], noun) for name, noun in totals if name in train]
     named = [
         ("score", _score(state), 1), ("evaluation", _evaluation(state), 2), ("compare", _compared(state), 6),
         ("trouble", _trouble(state), 3), ("progress", done, 5), ("speed", speed, 7), ("learning", learning, 8),

@@ -109,9 +109,9 @@ class RankMetrics:
             self.count("scores_not_finite", ahead=ahead)
             if not self._told:
                 self._told = True
-                text = f"an episode of {self.role} {self.index} has the score {score}; such scores are left out of the"
+                text = f"an episode of {self.role} {self.index} has the score {score}, which no mean includes"
                 self.event(
-                    "score_not_finite", f"{text} means, and counted in scores_not_finite; later ones are not reported"
+                    "score_not_finite", f"{text}; it is counted in scores_not_finite, and later ones are not reported"
                 )
             return
         with self._lock:

@@ -155,7 +155,7 @@ def _parameters(run_dir: Path) -> int:
 def _events(records: Records) -> list[str]:
     """The newest of the events that a person should know of."""
     events = [event_line(record) for record in records if record.get("name") in _MILESTONES]
-    more = [f"{len(events) - MOST_EVENTS} more before, in metrics.jsonl"] if len(events) > MOST_EVENTS else []
+    more = [f"{len(events) - MOST_EVENTS} earlier, in metrics.jsonl"] if len(events) > MOST_EVENTS else []
     return more + events[-MOST_EVENTS:]
 
 

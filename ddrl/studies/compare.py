@@ -19,6 +19,7 @@ from ddrl.errors import UsageError
 from ddrl.files import write_whole
 from ddrl.named_settings import RULES, by_group, differences
 from ddrl.reporting.metrics import complete
+from ddrl.reporting.texts import counted
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.curves import SECONDS, STEPS, UPDATES, points_of, score_curves, unit_of
@@ -55,7 +56,9 @@ def read_runs(paths: Sequence[str]) -> list[Outcome]:
         for path, config, name, changed in zip(paths, configs, group_names(configs, changes), changes)
     ]
     if not any(outcome.records for outcome in outcomes):
-        raise UsageError(f"{', '.join(paths)}: their {rundir.METRICS} has no records yet; compare them later")
+        raise UsageError(
+            f"{', '.join(paths)}: no records in {rundir.METRICS} yet; compare again when training has begun"
+        )
     return outcomes
 
 
@@ -119,7 +122,8 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
     panels = [panel for game in _games(outcomes) for panel in panels_of(game, score)]
     tables = [groups_table(outcomes, score), runs_table(outcomes, score), settings_table(outcomes)]
     tables = [part for part in tables if part.rows]
-    heading = f"{len(outcomes)} runs on {', '.join(dict.fromkeys(o.point.config.environment.game for o in outcomes))}"
+    played = ", ".join(dict.fromkeys(run.point.config.environment.game for run in outcomes))
+    heading = f"{counted(len(outcomes), 'run')} on {played}"
     caption = f"{measures.caption_of(score, outcomes)}; {_spread(outcomes)}"
     png = io.BytesIO()
     figures.draw(panels, heading, caption, len(AXES)).savefig(png, dpi=200, format="png")
@@ -285,8 +289,8 @@ def _spread(outcomes: Sequence[Outcome]) -> str:
 def _changed(outcomes: Sequence[Outcome]) -> list[str]:
     """Runs that were resumed with other settings, a line each."""
     return [
-        f"careful: {run.point.name} was resumed with other settings, so it is in no group of runs that had them "
-        f"throughout: {'; '.join(changed)}"
+        f"careful: {run.point.name} was resumed with other settings, so it is not grouped with runs that kept theirs: "
+        f"{'; '.join(changed)}"
         for run in outcomes
         if (changed := run.point.labels[CHANGES])
     ]

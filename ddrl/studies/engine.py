@@ -190,7 +190,9 @@ def limited_to(cores: int) -> Iterator[None]:
         return
     here = sorted(os.sched_getaffinity(0))
     if cores > len(here):
-        raise UsageError(f"the point needs {cores} cores, and this process may use {len(here)}")
+        raise UsageError(
+            f"the point needs {cores} cores, and this process may use {len(here)}: run it where it may use more"
+        )
     with bound_to(here[:cores]):
         yield
 

@@ -57,8 +57,8 @@ class RaceSettings(TargetSettings):
     peers: tuple[str, ...] = ("a2c", "ppo", "dqn")
     """Algorithms of Stable-Baselines3: a2c, ppo, dqn."""
     peer_python: str = ""
-    """Python of a virtual environment that has Stable-Baselines3; without it only ours run. It belongs to the machine,
-    so a study that has begun goes on with the one that was last given for its directory, or with another."""
+    """Python of a virtual environment that has Stable-Baselines3; without it, only ours run. It is not one of the
+    study's settings: a study that has begun uses the one given last for its directory, until another is given."""
     eval_every_minutes: float = 10.0
     """Training between two evaluations of the peer, which is evaluated at once when its training games reach the
     target."""
@@ -79,7 +79,9 @@ class RaceSettings(TargetSettings):
                 try:
                     settings_of(name, *peer_game(game))
                 except KeyError:
-                    raise UsageError(f"--peers {name}: the zoo's settings for {game} are not known here") from None
+                    raise UsageError(
+                        f"--peers {name}: ddrl has no settings of the zoo for {game}; choose other --peers or --games"
+                    ) from None
 
     @property
     def of_machine(self) -> dict[str, str]:

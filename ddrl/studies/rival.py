@@ -55,11 +55,11 @@ def run_rival(python: str, options: Sequence[str], path: Path) -> None:
         if result and not troubles:  # while the directory is locked: another process may be about to run the point
             rundir.write_json(path / rundir.RESULT, result | {"options": list(options)})
     if troubles:
-        raise RuntimeError(f"the rival was ended: {in_one_line(troubles[0])}")
+        raise RuntimeError(f"{PEER} was ended, as its records could not be kept: {in_one_line(troubles[0])}")
     if status == peer_learner.MISSING:
         raise UsageError(f"--peer-python {python}: {PEER} is not installed; {how_to_install(PEER)}")
     if not result and status != peer_learner.STOPPED and not interrupts.stop:
-        raise RuntimeError(f"the rival ended with status {status}: see {path / rundir.LOG}")
+        raise RuntimeError(f"{PEER} ended with status {status}: see {path / rundir.LOG}")
 
 
 def _read(process: subprocess.Popen[str], path: Path, result: dict[str, Any], troubles: list[Exception]) -> None:

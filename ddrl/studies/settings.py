@@ -253,7 +253,9 @@ class TimedSettings(TrainingSettings):
 def check_warm_up(settings: Any) -> None:
     """Raises UsageError if runs have less than 3 s left after their warm-up."""
     if settings.seconds < settings.warm_up_seconds + 3.0:
-        checks.refuse(settings, "seconds", f"at least 3 more than --warm-up-seconds {settings.warm_up_seconds:g}")
+        checks.refuse(
+            settings, "seconds", f"must be at least 3 more than --warm-up-seconds {settings.warm_up_seconds:g}"
+        )
 
 
 def one_of(settings: Any, name: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:

@@ -81,8 +81,8 @@ def submit_study(plan: Plan, asked: Asked, plugins: Sequence[str] = ()) -> None:
     except UsageError as error:
         by_hand = shlex.join(["ddrl", "study", plan.study, "--dir", str(plan.directory), *named, "--collect"])
         raise UsageError(
-            f"job {number} was submitted and runs the points, but no job will report them ({error}): do that with "
-            f"`{by_hand}`"
+            f"job {number} was submitted and runs the points, but the job that reports them was refused ({error}): "
+            f"report them with `{by_hand}`"
         ) from error
     if not asked.dry_run:
         points = counted(len(numbers), "point")

@@ -61,7 +61,7 @@ def open_study(plan: Plan) -> optuna.Study:
         names = [each.study_name for each in storage.get_all_studies()]
     if others := [name for name in names if name != plan.name]:
         raise UsageError(
-            f"{path} is the journal of another study, {others[0]}, and {plan.directory} belongs to {plan.name}: "
+            f"{path} is the journal of another search, {others[0]}, and {plan.directory} belongs to {plan.name}: "
             "restore its own from a copy, or choose another --dir"
         )
     pruner = optuna.pruners.MedianPruner(TRIALS_BEFORE_PRUNING, WARM_UP_RUNGS)

@@ -11,7 +11,7 @@ from ddrl.errors import UsageError
 from ddrl.files import write_whole
 from ddrl.named_settings import as_yaml, by_name
 from ddrl.reporting import machine
-from ddrl.reporting.texts import number
+from ddrl.reporting.texts import counted, number
 from ddrl.studies import provenance
 from ddrl.studies.html import render
 from ddrl.studies.tables import Table, table
@@ -159,7 +159,9 @@ def _sentence(plan: Plan, best: Trial) -> str:
 def _counts(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> str:
     named = {"COMPLETE": "ended", "PRUNED": "stopped early", "FAIL": "failed", "RUNNING": "running or interrupted"}
     counts = {text: sum(trial.state.name == state for trial in trials) for state, text in named.items()}
-    return f"{plan.trials} trials: {', '.join(f'{count} {text}' for text, count in counts.items() if count)}."
+    return (
+        f"{counted(plan.trials, 'trial')}: {', '.join(f'{count} {text}' for text, count in counts.items() if count)}."
+    )
 
 
 def _careful(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
@@ -209,8 +211,8 @@ def _figure(caption: str, *pictures: tuple[bytes, str]) -> dict[str, Any]:
 
 def _budget(plan: Plan) -> str:
     run = plan.base.run
-    named = ((run.minutes, "minutes"), (run.agent_steps, "agent steps"), (run.max_updates, "updates"))
-    return ", ".join(f"{value:,g} {name}" for value, name in named if value)
+    named = ((run.minutes, "minute"), (run.agent_steps, "agent step"), (run.max_updates, "update"))
+    return ", ".join(f"{value:,g} {name}{'' if value == 1 else 's'}" for value, name in named if value)
 
 
 def _reason(reasons: Any) -> str:

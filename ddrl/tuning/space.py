@@ -14,7 +14,7 @@ from ddrl.unread import reader
 
 EXPRESSION = re.compile(r"\s*(?:--)?([A-Za-z][\w-]*)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 KINDS = ("log", "uniform", "choice")
-FORM = 'write it as "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)" or "NAME=choice(A,B)"'
+FORM = 'write it as "NAME=log(LOW,HIGH)", "NAME=uniform(LOW,HIGH)", or "NAME=choice(A,B)"'
 Score = Literal["online", "evaluation"]
 
 

@@ -147,15 +147,15 @@ def test_good_outcomes_are_good():
     "change, why",
     [
         ({"became": "neither", "status": None}, "neither ended nor went on within 20 s"),
-        ({"seconds": 21.0}, "ended after 21 s, and 20 s are its bound"),
-        ({"became": "went on", "status": None, "resumed": None}, "went on, and the run ends after such a fault"),
+        ({"seconds": 21.0}, "ended after 21 s; the bound is 20 s"),
+        ({"became": "went on", "status": None, "resumed": None}, "went on, but after such a fault a run ends"),
         ({"status": 1}, "exit status 1, not 0"),
-        ({"processes_left": 1}, "1 processes left"),
+        ({"processes_left": 1}, "processes left: 1"),
         ({"files_left": ["/dev/shm/x"]}, "files left: /dev/shm/x"),
         ({"unsound": ["checkpoint x is damaged"]}, "unsound: checkpoint x is damaged"),
         ({"resumed": False}, "does not train again"),
         ({"resumed": None}, "does not train again"),
-        ({"updates_lost": INTERVAL_UPDATES + 8, "lag": 7}, "108 updates lost"),
+        ({"updates_lost": INTERVAL_UPDATES + 8, "lag": 7}, "108 updates lost; the bound is 107"),
         ({"trouble": ["something else"]}, "something else"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_run_that_saves_when_it_ends_loses_no_interval():
 
 
 def test_an_end_where_the_run_must_go_on_is_bad():
-    assert judge(GOOD, GOES_ON)[0] == "ended, and the run goes on after such a fault"
+    assert judge(GOOD, GOES_ON)[0] == "ended, but after such a fault a run goes on"
 
 
 def test_the_table():
@@ -186,7 +186,7 @@ def test_the_table():
             "rank-kill",
             "chief",
             became="went on",
-            bad=["2 processes left"],
+            bad=["processes left: 2"],
             processes_left=2,
             directory="/kept",
         ),
@@ -210,7 +210,7 @@ def test_the_table():
     assert found["all"]["faults"] == 3 and found["all"]["processes left"] == 2 and found["all"]["bound s"] == 110.0
     assert found["systems"] == {"hts": 1, "sync": 2}
     (bad,) = found["bad"]
-    assert (bad["index"], bad["directory"], bad["why"]) == (6, "/kept", ["2 processes left"])
+    assert (bad["index"], bad["directory"], bad["why"]) == (6, "/kept", ["processes left: 2"])
 
 
 # What the records say ------------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def test_a_directory_of_other_draws_is_refused(tmp_path):
     log = tmp_path / command.LOG
     log.write_text("".join(json.dumps(dataclasses.asdict(outcome)) + "\n" for outcome in outcomes))
     assert [outcome.index for outcome in command.earlier(arguments, log)] == [0, 1]
-    with pytest.raises(UsageError, match="of another --seed, --systems or --kinds"):
+    with pytest.raises(UsageError, match="drawn with another --seed, --systems, or --kinds"):
         command.earlier(dataclasses.replace(arguments, seed=99), log)
 
 

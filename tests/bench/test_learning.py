@@ -100,7 +100,7 @@ def test_the_real_program_without_its_library_is_one_line(ours, capsys):
         ("--learning-rate 0", "--learning-rate 0"),
         ("--target-score nan", "--target-score nan: must be a finite number"),
         ("--batch-size 300", "300"),
-        ("--peer-python /no/python", "--peer-python /no/python: no program there"),
+        ("--peer-python /no/python", "--peer-python /no/python: there is no executable file"),
     ],
 )
 def test_bad_input_is_one_line(options, said, capsys):

@@ -129,8 +129,8 @@ def test_a_missing_package_is_one_line(ours, algorithm, name, capsys):
         ("--algorithm a2c --seconds nan", "--seconds nan: must be between 5.0"),
         ("--algorithm a2c --seconds inf", "--seconds inf: must be between 5.0"),
         ("--algorithm a2c --rounds 0", "--rounds 0: must be a finite number of at least 1"),
-        ("--algorithm a2c --peer-python /no/python", "--peer-python /no/python: no program there"),
-        ("--algorithm a2c --peer-python /", "--peer-python /: no program there"),
+        ("--algorithm a2c --peer-python /no/python", "--peer-python /no/python: there is no executable file"),
+        ("--algorithm a2c --peer-python /", "--peer-python /: there is no executable file"),
     ],
 )
 def test_bad_input_is_one_line(ours, options, said, capsys):

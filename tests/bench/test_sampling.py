@@ -53,7 +53,7 @@ def test_a_process_that_dies_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(120)
 def test_what_cannot_be_is_told():
-    with pytest.raises(UsageError, match="5000 cores are asked for"):
+    with pytest.raises(UsageError, match="--cores: 5000 cores are needed"):
         measure_sampling(Sampling(CONFIG, processes=5000), 0.1)
     unknown = CONFIG.changed(environment={"game": "nosuch"})
     assert isinstance(unknown.environment, EnvironmentConfig)

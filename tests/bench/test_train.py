@@ -28,7 +28,7 @@ def line(update, **more):
 
 def test_a_run_without_updates_in_its_time_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(train, "run_for", lambda config, seconds: [line(0), line(1), line(1)])
-    with pytest.raises(UsageError, match="--seconds 20: too few updates in it to measure; give more"):
+    with pytest.raises(UsageError, match="--seconds 20: too few updates to measure; give more"):
         train._run(CONFIG, 20.0)
 
 

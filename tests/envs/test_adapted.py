@@ -140,8 +140,8 @@ def masks_of(masks, masked=True, **options):
     "masks, message",
     [
         (([1, 1, 1], [0, 0, 0]), r"the game at step 1 of an episode allows no action"),
-        (([1, 1, 1], [1, 0, 1], [1, 0]), r"at step 2 of an episode gave an action_mask of 2 entries for 3"),
-        (([1, 1, 1], None), r"at step 1 of an episode gave no action_mask, but one with its first reset"),
+        (([1, 1, 1], [1, 0, 1], [1, 0]), r"at step 2 of an episode gave an action_mask of length 2; give it length 3"),
+        (([1, 1, 1], None), r"at step 1 of an episode gave no action_mask, but its first reset gave one"),
     ],
 )
 def test_wrong_masks(masks, message):
@@ -151,7 +151,7 @@ def test_wrong_masks(masks, message):
 
 
 def test_a_mask_that_comes_late():
-    with pytest.raises(UsageError, match="at step 1 of an episode gave an action_mask, but none with its first reset"):
+    with pytest.raises(UsageError, match="at step 1 of an episode gave an action_mask, but its first reset gave none"):
         masks_of((None, [1, 0, 0]), masked=False)
 
 

@@ -307,7 +307,7 @@ def test_random_actions_through_the_ends_of_games():
 
 
 def test_smaller_batches_have_no_random_start():
-    with pytest.raises(UsageError, match=r"--random-start-steps 5: .*use --predict-batch 0"):
+    with pytest.raises(UsageError, match=r"--random-start-steps 5: .*use --random-start-steps 0 or --predict-batch 0"):
         make("CartPole-v1", 2, batch_size=1, random_start_steps=5)
 
 

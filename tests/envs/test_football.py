@@ -79,7 +79,9 @@ def test_players_have_rows_of_their_own():
     assert step.observation.shape == (6, 16, 72, 96) and not np.array_equal(own[0], own[1])
     assert np.array_equal(step.observation[0, 12:15], step.observation[2, 12:15])
     env.close()
-    with pytest.raises(UsageError, match="--football-players 5: the left team of academy_empty_goal has 2"):
+    with pytest.raises(
+        UsageError, match="--football-players 5: must be at most 2, the left team's players in academy_empty_goal"
+    ):
         make(1, "football/academy_empty_goal", football_players=5)
 
 

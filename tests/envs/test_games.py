@@ -107,7 +107,7 @@ def test_wrong_games(game, message):
     ("num_envs", "options", "message"),
     [
         (0, {}, "num_envs is 0"),
-        (2, {"batch_size": 3}, "predict batch 3 is not in 0..2"),
+        (2, {"batch_size": 3}, "predict batch 3: must be from 0 to 2"),
         (2, {"batch_size": -1}, "predict batch -1"),
         (2, {"threads": 0}, "simulator threads 0"),
     ],

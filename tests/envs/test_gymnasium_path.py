@@ -85,7 +85,7 @@ def test_strictly_recv_then_send(game):
     with pytest.raises(RuntimeError, match="send is due"):
         env.recv()
     for wrong in ([-1], [env.action_space.count], [0, 0]):
-        with pytest.raises(ValueError, match="expected 1 actions"):
+        with pytest.raises(ValueError, match=r"expected actions of shape \[1\]"):
             env.send(np.array(wrong, np.int32))
     env.send(np.zeros(1, np.int32))
 

@@ -143,9 +143,11 @@ def test_an_episode_whose_score_is_no_number_is_one(make, tests_in_processes):
 
 
 def test_what_does_not_go_together(make):
-    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 3 simulators.*cannot be divided"):
+    with pytest.raises(UsageError, match="--simulator-processes 2: must divide the 3 simulators of a group into equal"):
         make("ddrl/Catch-v0", 3, 2)
-    with pytest.raises(UsageError, match="--simulator-processes 2: a group of 4 simulators, .*takes 1, cannot"):
+    with pytest.raises(
+        UsageError, match="--simulator-processes 2: must divide the 4 simulators of a group .* the 1 of a query"
+    ):
         make("ddrl/Catch-v0", 4, 2, batch_size=1)
     with pytest.raises(UsageError, match="--simulator-processes 1: Atari under the protocol 'nature'"):
         make("breakout", 1, 1)

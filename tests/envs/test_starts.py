@@ -70,13 +70,13 @@ def test_an_evaluation_is_stamped_with_its_starts(file):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"actions": None}, "no arrays of that kind"),
+        ({"actions": None}, "its arrays cannot be read"),
         ({"actions": np.zeros((3, LONGEST), np.int64)}, r"actions are int64\[3, 400\]"),
         ({"actions": np.full((3, LONGEST), 18, np.uint8)}, "action 18, and ALE has 0 to 17"),
         ({"lengths": np.array([1, 2])}, r"lengths are int64\[2\] for 3 starts"),
         ({"lengths": np.array([1, 2, LONGEST + 1])}, "lengths are 1 to 401 of 400 frames"),
         ({"seed": np.array(-1)}, "seed is not a number"),
-        ({"actions": np.array([{}], object)}, "no arrays of that kind"),
+        ({"actions": np.array([{}], object)}, "its arrays cannot be read"),
     ],
 )
 def test_other_files_are_refused(file, changes, said):
@@ -92,7 +92,7 @@ def test_what_cannot_be_is_refused(file, tmp_path):
     damaged[100:400] = bytes(300)
     for content in (b"no archive", b"", (tmp_path / "array.npy").read_bytes(), damaged):
         (tmp_path / "other.npz").write_bytes(content)
-        with pytest.raises(UsageError, match="--starts .*other.npz: it has no arrays of that kind"):
+        with pytest.raises(UsageError, match="--starts .*other.npz: its arrays cannot be read"):
             load_starts(tmp_path / "other.npz")
     starts = load_starts(file())
     with pytest.raises(UsageError, match="CartPole-v1 is not an Atari game"):
@@ -109,7 +109,7 @@ def test_archives_that_python_does_not_read_are_refused(file, place, byte):
     content = bytearray(path.read_bytes())
     content[content.index(b"PK\x01\x02") + place] = byte  # of the first header in the central directory
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="--starts .*starts.npz: it has no arrays of that kind"):
+    with pytest.raises(UsageError, match="--starts .*starts.npz: its arrays cannot be read"):
         load_starts(path)
 
 

@@ -90,7 +90,7 @@ def test_a_score_that_is_no_number_is_left_out_and_counted(monkeypatch):
     assert (result.mean, result.maximum, result.scores, result.not_finite) == (1.0, 1.0, (1.0, 1.0), 1)
     assert len(result.agent_steps) == 2 and result.stamp["games"] == 3
     monkeypatch.setattr(RandomLength, "step", lambda self, action: (np.zeros(1, np.float32), math.inf, True, False, {}))
-    with pytest.raises(UsageError, match="none of 2 games has a finite score .the first: inf"):
+    with pytest.raises(UsageError, match="no game has a finite score .2 played, the first: inf"):
         evaluate(config, constant(0, 2), games=2, seed=0)
 
 

@@ -248,7 +248,7 @@ def test_a_terminated_mpirun_ends_the_run(tmp_path, number):
     """It kills the ranks before they have saved: there is no result, and no new start, as an end was asked for."""
     path = tmp_path / "run"
     status, said = end_of_mpirun("willing", path, number)
-    assert status == 1 and "was asked to end, and killed the ranks before they saved" in said
+    assert status == 1 and "was told to end and killed the ranks before they saved" in said
     assert f"--resume-or-start --run-dir {path}" in said and "starts again" not in said
     assert_none_left(path)
 
@@ -259,7 +259,7 @@ def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     path = tmp_path / "run"
     status, said = end_of_mpirun("polite", path, signal.SIGKILL)
     assert status == 1
-    assert "was killed (SIGKILL), though nobody had asked for an end" in said and f"--run-dir {path}" in said
+    assert "was killed (SIGKILL), but not by ddrl" in said and f"--run-dir {path}" in said
     assert "as requested" not in said and "finished" not in said
     assert json.loads((path / rundir.RESULT).read_text())["status"] == "failed"
     assert_none_left(path)
@@ -284,7 +284,8 @@ def test_ctrl_c_ends_the_video_and_keeps_what_was_drawn(tmp_path, monkeypatch):
     began = time.monotonic()
     launch.finish(path, console, show, interrupts)
     assert time.monotonic() - began < VIDEO_SECONDS and len(shown) > 4, "the panel is not kept up to date"
-    assert console.export_text() == "warning: stopped; whatever the summary does not name is missing\n"
+    again = f"python -m ddrl.launch.finish {path}"
+    assert console.export_text() == f"warning: drawing was stopped; `{again}` makes what is missing\n"
     (event,) = read_metrics(path)
     assert (event["name"], event["phase"], event["wall_seconds"]) == ("phase", DRAWING, 7.5) and event[
         "seconds_left"
@@ -298,7 +299,8 @@ def test_a_request_to_stop_ends_the_video(tmp_path, monkeypatch):
     console, began = Console(record=True, width=200), time.monotonic()
     launch.finish(path, console, show=(path / rundir.STOP).touch)
     assert time.monotonic() - began < VIDEO_SECONDS
-    assert console.export_text() == "warning: stopped; whatever the summary does not name is missing\n"
+    again = f"python -m ddrl.launch.finish {path}"
+    assert console.export_text() == f"warning: drawing was stopped; `{again}` makes what is missing\n"
 
 
 def test_a_library_that_prints_bytes_that_are_no_text_costs_no_curve(tmp_path, monkeypatch):

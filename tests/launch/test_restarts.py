@@ -66,15 +66,18 @@ def test_the_limit_counts_starts_without_a_new_checkpoint(play):
     job.checkpoint(80)
     assert job.ends(LOST) and job.ends(LOST)
     assert job.ends(LOST) is None
-    assert job.restarts.refusal == "server 0 died; 2 restarts brought no new checkpoint (--max-restarts)"
+    assert (
+        job.restarts.refusal == "server 0 died, and --max-restarts 2 allows no more restarts without a new checkpoint"
+    )
 
 
-def test_without_a_checkpoint_it_begins_again_only_if_nothing_was_trained(play):
+@pytest.mark.parametrize(("updates", "told"), [(1, "1 update"), (7, "7 updates")])
+def test_without_a_checkpoint_it_begins_again_only_if_nothing_was_trained(play, updates, told):
     job = play()
     assert "from the beginning" in job.ends(LOST).text
-    job.trained(7)
+    job.trained(updates)
     assert job.ends(LOST) is None
-    assert "no checkpoint yet; its 7 updates are lost" in job.restarts.refusal
+    assert job.restarts.refusal == f"server 0 died before the first checkpoint, and the run lost {told}"
 
 
 @pytest.mark.parametrize("result", [{"status": "finished"}, {"status": "failed", "message": "no progress"}])

@@ -189,7 +189,7 @@ def test_an_end_does_not_wait_for_ever():
     for update in range(1, 3):
         thread.put(train(update))
     (trouble, *_) = [each for each in thread.close({"status": "finished"}, 0.2) if each.name == "callback_failed"]
-    assert trouble.text == "callbacks were not done after 0.2 s, and were abandoned"
+    assert trouble.text == "callbacks did not end within 0.2 s and were abandoned"
     held.go.set()
 
 

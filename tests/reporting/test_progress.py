@@ -100,7 +100,13 @@ def test_an_evaluation_that_was_cut_off_is_said_to_be_and_is_not_the_best():
     for record in (whole, cut):
         state.add(record, 0.0)
     assert state.best == whole and state.evaluations == [(65.0, 5.0)]
-    assert evaluation_line(cut).endswith("at 1:05, 3 left out, as they did not end in time")
+    assert evaluation_line(cut).endswith("at 1:05, 3 cut off by time and left out")
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, "1 action"), (2000, "2,000 actions")])
+def test_actions_that_the_protocol_forced_are_counted(count, told):
+    line = evaluation_line(evaluation(5.0) | {"forced_actions": count})
+    assert line.endswith(f", {told} forced by the protocol's rule against repetition")
 
 
 def test_a_resume_takes_evaluations_back_and_with_them_the_best_one():

@@ -138,10 +138,10 @@ def test_an_evaluation_that_failed_is_told_and_training_goes_on(play):
     job = play()
     for _ in range(10):
         job.have()
-    content = job.request | {"failed": "none of 50 games has a finite score", "seconds": 6.0}
+    content = job.request | {"failed": "no game has a finite score", "seconds": 6.0}
     job.chief.handle(Blob(4, Topic.RESULT, json.dumps(content).encode()))
     (event,) = job.events("evaluation_failed")
-    assert (event["text"], event["update"]) == ("none of 50 games has a finite score", 10)
+    assert (event["text"], event["update"]) == ("no game has a finite score", 10)
     assert [record["kind"] for record in read_metrics(job.run_dir)].count("evaluation") == 0
     assert job.have() == Flag.NONE and job.chief.phase is Phase.RUNNING
 

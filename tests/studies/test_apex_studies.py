@@ -204,7 +204,7 @@ def test_the_replays_report_has_times_to_a_target(stop, beside):
         (ACTORS, {"stop_at_target": True}, "--stop-at-target"),
         (ACTORS, {"epsilons": 1}, "--epsilons 1"),
         (ACTORS, {"replays": ("oldest",)}, "--replays oldest"),
-        (REPLAY, {"priority_exponents": (1.5,)}, "--priority-exponents"),
+        (REPLAY, {"priority_exponents": (1.5,)}, "--priority-exponents 1.5: each must be between 0 and 1"),
         (REPLAY, {"batch_sizes": (0,)}, "--batch-sizes"),
         (REPLAY, {"minutes": 0.0}, "--minutes"),
         (REPLAY, {"eval_epsilon": 2.0}, "--eval-epsilon 2.0"),

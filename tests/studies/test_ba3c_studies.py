@@ -173,7 +173,7 @@ def test_the_linear_rule_multiplies_the_rate_with_the_batch():
         ("constant", 2048, 1e-3),
         ("linear", 2048, 16e-3),
     ]
-    with pytest.raises(UsageError, match="--batch-size 130: an update has 4 gradients"):
+    with pytest.raises(UsageError, match="--batch-size 130: must be a multiple of the gradients in an update, 4"):
         collapse.LEARNING_RATE.points(chosen(collapse.LEARNING_RATE, batch_size=(130,)), FOUR)
 
 
@@ -299,7 +299,7 @@ def test_games_end_at_the_published_target_where_that_is_chosen():
         (communication.COMMUNICATION, {"neurons": ()}, "--neurons"),
         (communication.COMMUNICATION, {"parameter_servers": (0,)}, "--parameter-servers 0: each must be at least 1"),
         (communication.COMMUNICATION, {"workers": 1}, "--workers 1: a single worker exchanges nothing"),
-        (communication.COMMUNICATION, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
+        (communication.COMMUNICATION, {"seconds": 16.0}, "--seconds 16.0: must be at least 3 more"),
         (collapse.STALENESS, {"modes": ("both",)}, "--modes both: choose from"),
         (collapse.STALENESS, {"workers": (1,)}, "--workers 1"),
         (collapse.STALENESS, {"agent_steps": 0}, "a point would never end"),

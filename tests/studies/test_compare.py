@@ -66,7 +66,7 @@ def test_a_run_that_was_resumed_with_other_settings_is_in_no_group_of_runs_that_
     assert groups([usual, longer, other]) == {"ppo": 2, "ppo, changed at a resume": 1}
     assert cli.main(["compare", usual, longer, other, "--output", str(tmp_path / "out")]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "was resumed with other settings" in line]
-    assert line.startswith(f"careful: {other} was") and line.endswith("throughout: learning-rate 0.002, now 0.0001")
+    assert line.startswith(f"careful: {other} was") and line.endswith("kept theirs: learning-rate 0.002, now 0.0001")
 
 
 def test_the_earlier_settings_of_a_run_are_read_once(tmp_path, monkeypatch):
@@ -207,7 +207,7 @@ def test_refusals(tmp_path, capsys):
         ([], "name the directories of runs"),
         ([str(tmp_path / "nowhere")], "does not exist, so it is not a run"),
         ([run, run + "/"], "is named twice"),
-        ([str(tmp_path / "new")], "their metrics.jsonl has no records yet"),
+        ([str(tmp_path / "new")], "no records in metrics.jsonl yet"),
         ([run, "--score", "onlin"], "did you mean online?"),
         ([run, "--output", str(tmp_path / "file")], "choose one that can be written"),
     ):

@@ -96,7 +96,7 @@ def test_one_worker_is_one_process_and_evaluations_have_an_evaluator():
         ({"stop_after": 1.5}, "--stop-after 1.5"),
         ({"minutes": 0.0}, "--minutes 0.0: a point would never end"),
         ({"stop_at_target": True}, "--stop-at-target.*: there is no target; give --target-score"),
-        ({"batch_size": (65,)}, "--batch-size 65: 2 workers cannot divide it"),
+        ({"batch_size": (65,)}, "--batch-size 65: must be a multiple of the number of workers, 2"),
         ({"epsilon": (0.0,)}, "--adam-epsilon 0.0"),
         ({"train_options": "--optimizer rmsprop"}, "this study is about Adam's epsilon"),
     ],

@@ -237,7 +237,7 @@ def test_versions_of_the_rivals_environment_are_compared_with_each_other_alone(t
         for i, rival in enumerate(rivals)
     ]
     assert comparable.warnings(outcomes) == [
-        "careful: points of different versions of torch of the rival: 2.1 (1); 2.2 (2)"
+        "careful: points of different versions of torch of the peer: 2.1 (1); 2.2 (2)"
     ]
 
 

@@ -61,7 +61,7 @@ def test_a_game_has_the_name_of_the_library():
 def test_what_the_zoo_does_not_have_is_refused():
     with pytest.raises(UsageError, match="--peers sac: choose from a2c, ppo, dqn"):
         settings(peers=("sac",))
-    with pytest.raises(UsageError, match="--peers dqn: the zoo's settings for Hopper-v5 are not known here"):
+    with pytest.raises(UsageError, match="--peers dqn: ddrl has no settings of the zoo for Hopper-v5; choose other"):
         settings(peers=("dqn",), games=("Hopper-v5",))
 
 
@@ -354,7 +354,7 @@ def test_a_rival_that_began_with_other_settings_does_not_go_on(tmp_path):
     learner = peer_learner.Learner.__new__(peer_learner.Learner)
     learner.directory, learner._zoo = tmp_path, {"gamma": 0.99}
     monkeypatched = types.ModuleType("torch")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit, match="began with other settings than"):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit, match="began with other settings of the zoo"):
         patch.setitem(sys.modules, "torch", monkeypatched)
         learner._load()
 
@@ -390,7 +390,7 @@ def test_a_rivals_result_is_written_while_no_other_process_can_run_the_point(tmp
 def test_a_rival_that_saved_nothing_begins_anew_and_one_that_did_goes_on(tmp_path):
     run = tmp_path / "run"
     said = 'say(kind="train", wall_seconds=1.0, agent_steps=5)\n'
-    with pytest.raises(RuntimeError, match="the rival ended with status 1"):
+    with pytest.raises(RuntimeError, match="stable-baselines3 ended with status 1"):
         rival.run_rival(peer_python(tmp_path, SAYS + said + "1 / 0"), [], run)
     python = peer_python(tmp_path, SAYS + said + 'say(kind="result", status="target")\n')
     rival.run_rival(python, [], run)
@@ -404,7 +404,7 @@ def test_a_rival_that_saved_nothing_begins_anew_and_one_that_did_goes_on(tmp_pat
     ("program", "error", "message"),
     [
         ("sys.exit(3)", UsageError, "--peer-python .*: stable-baselines3 is not installed; python -m venv PEER"),
-        ("1 / 0", RuntimeError, "the rival ended with status 1: see .*log.txt"),
+        ("1 / 0", RuntimeError, "stable-baselines3 ended with status 1: see .*log.txt"),
     ],
 )
 def test_a_rival_that_ends_without_a_result_is_told_of(tmp_path, program, error, message):
@@ -416,9 +416,9 @@ def test_a_rival_that_ends_without_a_result_is_told_of(tmp_path, program, error,
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("say(kind='train', wall_seconds=0.5)", "the rival was ended: cannot write metrics: No space left"),
-        ("print('RECORD {', flush=True)", "the rival was ended: JSONDecodeError: Expecting property name"),
-        ("print('RECORD 1', flush=True)", "the rival was ended: TypeError"),
+        ("say(kind='train', wall_seconds=0.5)", "cannot write metrics: No space left"),
+        ("print('RECORD {', flush=True)", "JSONDecodeError: Expecting property name"),
+        ("print('RECORD 1', flush=True)", "TypeError"),
     ],
 )
 def test_a_rival_whose_records_cannot_be_kept_is_ended_and_not_waited_for(tmp_path, monkeypatch, line, message):
@@ -426,7 +426,7 @@ def test_a_rival_whose_records_cannot_be_kept_is_ended_and_not_waited_for(tmp_pa
         raise UsageError("cannot write metrics: No space left on device")
 
     monkeypatch.setattr(rival.MetricsWriter, "write", full)
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match=f"{rival.PEER} was ended, as its records could not be kept: {message}"):
         rival.run_rival(peer_python(tmp_path, f"{SAYS}{line}\ntime.sleep(60)\n"), [], tmp_path / "run")
     assert not (tmp_path / "run" / rundir.RESULT).exists()
 

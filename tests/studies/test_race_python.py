@@ -68,7 +68,7 @@ def test_a_race_does_not_begin_or_go_on_without_it(tmp_path, ran, capsys, kind):
     elif kind != "nothing":
         python.write_text("")
     words = ["study", "race", "--quick", "--dir", str(directory), "--peer-python"]
-    refusal = f"ddrl: --peer-python {python}: no program there that can be run; python -m venv PEER && "
+    refusal = f"ddrl: --peer-python {python}: there is no executable file; python -m venv PEER && "
     assert cli.main([*words, str(python)]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith(refusal)
     assert not directory.exists() and ran == []
@@ -84,7 +84,9 @@ def test_one_that_has_gone_is_told_of_unless_only_ours_are_left_to_run(tmp_path,
     assert race(directory, *quick, "--point", THEIRS.format(1)) == 0
     (tmp_path / "python").unlink()
     for words in ((), ("--point", THEIRS.format(2))):
-        with pytest.raises(UsageError, match="--peer-python .*python: no program there .*, then --peer-python PEER"):
+        with pytest.raises(
+            UsageError, match="--peer-python .*python: there is no executable file; .*, then --peer-python PEER"
+        ):
             race(directory, *words)
     assert race(directory, "--point", OURS.format(2)) == 0
     assert race(directory, "--list") == 0

@@ -96,7 +96,7 @@ def test_a_target_needs_an_evaluator_which_ends_the_run():
     [
         ({"workers": (0, 1)}, "--workers 0 1: each must be at least 1"),
         ({"workers": (2, 2)}, "--workers 2 2: give one or more, each once"),
-        ({"workers": (3,)}, "--effective-batch 512: 3 workers cannot divide it"),
+        ({"workers": (3,)}, "--effective-batch 512: must be a multiple of the number of workers, 3"),
         ({"minutes": 0.0}, "--minutes 0.0: a point would never end"),
         ({"workers_per_server": 0}, "--workers-per-server 0"),
         ({"target_score": float("nan")}, "--target-score nan"),

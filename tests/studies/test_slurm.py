@@ -120,7 +120,7 @@ def test_a_report_that_is_refused_is_told_with_the_array_that_was_not(plan, sbat
     )
     program.write_text(text)
     with pytest.raises(
-        UsageError, match=r"job 42 was submitted .* too many jobs\): do that with `ddrl study fake --dir"
+        UsageError, match=r"job 42 was submitted .* too many jobs\): report them with `ddrl study fake --dir"
     ):
         submit(plan)
 

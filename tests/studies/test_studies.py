@@ -340,7 +340,7 @@ def test_a_caption_says_how_evaluation_games_are_played(options, games):
     "study, changes, message",
     [
         (hts.HTS, {"parts": ("nix",)}, "--parts nix: choose from"),
-        (hts.HTS, {"seconds": 16.0}, "--seconds 16.0: at least 3 more"),
+        (hts.HTS, {"seconds": 16.0}, "--seconds 16.0: must be at least 3 more"),
         (hts.HTS, {"step_time_ms": 0.0}, "--step-time-ms 0.0: there are no step times to vary"),
         (hts.HTS, {"agent_steps": 0}, "a point would never end"),
         (hts.HTS, {"alphas": (0,)}, "--alphas 0: each must be at least 1"),

@@ -325,7 +325,7 @@ def test_a_journal_of_another_study_is_refused(fake, tmp_path, capsys):
     capsys.readouterr()
     assert tune(tmp_path / "two", "--trials", "2") == 2
     error = capsys.readouterr().err
-    assert "is the journal of another study, ba3c-" in error and error.count("\n") == 1
+    assert "is the journal of another search, ba3c-" in error and error.count("\n") == 1
     (tmp_path / "two" / JOURNAL).write_bytes(b"what\nis this\n")
     assert tune(tmp_path / "two", "--trials", "2") == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -15,6 +15,7 @@ from ddrl.bench.ranks import by_number, run_ranks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
+from ddrl.reporting.texts import counted
 from ddrl.rundir import config_to_dict
 
 START_SECONDS = 5.0  # allowed for each rank to start, on few cores
@@ -59,7 +60,7 @@ def _job(arguments: ApexArguments, config: TrainConfig, seconds: float, **option
         options = {"step_ms": arguments.step_ms} | job | options
         measured = run_ranks(ranks, "ddrl.bench.emulated.rank", options, seconds + START_SECONDS * ranks)
     if "failed" in measured:
-        raise UsageError(f"with {config.apex.actors} actors: {measured['failed']}")
+        raise UsageError(f"with {counted(config.apex.actors, 'actor')}: {measured['failed']}")
     return measured
 
 
@@ -158,7 +159,7 @@ class LearnerArguments(ApexArguments):
     emulated: they sleep, and send segments of recorded frames."""
 
     preset: Literal["default", "laptop"] = "laptop"
-    """Network, batch and optimizer of `ddrl train apex-dqn --preset`."""
+    """Network, batch, and optimizer of `ddrl train apex-dqn --preset`."""
     actors: int = 4
     """Actors."""
     simulators: int = 4

@@ -29,7 +29,7 @@ class ExchangeArguments(BenchmarkArguments):
     def __post_init__(self) -> None:
         checks.at_least(self, 1, "parameter_servers")
         if self.parameters < self.parameter_servers:
-            why = f"fewer than the {self.parameter_servers} servers; give each one at least one"
+            why = f"must be at least --parameter-servers {self.parameter_servers}, so that each server has one"
             checks.refuse(self, "parameters", why)
 
 
@@ -201,7 +201,7 @@ class StragglerArguments(ExchangeArguments):
         checks.at_least(self, 0, "spread", "slow_workers")
         checks.above(self, 0.0, "step_ms", "slow_factor")
         if self.slow_workers >= self.workers:
-            checks.refuse(self, "slow_workers", f"at most {self.workers - 1} of the {self.workers} workers")
+            checks.refuse(self, "slow_workers", f"must be below --workers {self.workers}")
 
     def policies(self) -> dict[str, dict[str, float]]:
         """The policies that close a step, by name, as settings of the exchange.

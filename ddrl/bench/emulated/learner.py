@@ -23,6 +23,7 @@ from ddrl.job.role import run_roles, waiter_with_alarm
 from ddrl.learner import as_device_vector
 from ddrl.placement.ranks import expose_gpu
 from ddrl.reporting.metrics import read_metrics
+from ddrl.reporting.texts import counted
 from ddrl.roles.compute import ComputeRoles
 from ddrl.roles.server import ServerRole
 from ddrl.roles.worker import WorkerRole
@@ -107,7 +108,7 @@ def _rates_of_job(records: list[dict[str, Any]], warm_up: float) -> dict[str, An
     fed_until = max((i for i, record in enumerate(later) if record.get("inserts_per_s")), default=0)
     fed, unfed = later[:fed_until], later[fed_until + 1 :]
     if len(fed) < 2:
-        return {"failed": f"{len(fed)} seconds of learning: ask for more --seconds"}
+        return {"failed": f"{counted(len(fed), 'second')} of learning, too few to measure; give more --seconds"}
     return _fed(fed) | {"updates_per_s_unfed": _updates_per_s(unfed) if len(unfed) > 2 else None}
 
 

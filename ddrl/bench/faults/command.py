@@ -23,6 +23,7 @@ from ddrl.bench.faults.conduct import Conductor, remove
 from ddrl.bench.faults.draws import BLOCK, KINDS, SYSTEMS, Draw, draw
 from ddrl.bench.faults.outcome import Outcome, summary
 from ddrl.errors import UsageError
+from ddrl.reporting.texts import counted
 
 LOG = "faults.jsonl"
 RUN_NAME = re.compile(r"(run-\d{5,}(?:-\d+)?)(\.txt|\.tmp)?")
@@ -152,7 +153,7 @@ def all_faults(arguments: FaultsArguments, directory: Path) -> list[Outcome]:
             file.write(json.dumps(dataclasses.asdict(done[-1])) + "\n")
             file.flush()
             rate, bad = (time.monotonic() - began) / (index + 1 - first), sum(bool(outcome.bad) for outcome in done)
-            left = f"{rate:.1f} s a fault, {bad} bad, {rate * (count - index - 1) / 60:.0f} minutes left"
+            left = f"{rate:.1f} s a fault, {bad} bad, {rate * (count - index - 1) / 60:.0f} min left"
             print(f"{index + 1}/{count} {line_of(done[-1])} | {left}", file=sys.stderr, flush=True)
     return done
 
@@ -168,7 +169,7 @@ def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
         drawn = arguments.draw(index)
         if any(getattr(outcome, name) != getattr(drawn, name) for name in ("index", "system", "kind", "victim")):
             raise UsageError(
-                f"--directory {log.parent}: fault {index} there is of another --seed, --systems or --kinds; "
+                f"--directory {log.parent}: fault {index} there was drawn with another --seed, --systems, or --kinds; "
                 "give those of the earlier call, or name another directory"
             )
     return done
@@ -188,7 +189,7 @@ def line_of(outcome: Outcome) -> str:
     when = " while starting" if outcome.starting else ""
     status = f" (status {outcome.status})" if outcome.status is not None else ""
     text = f"{outcome.system}: {outcome.kind}{victim}{when}: {outcome.became}{status} after {outcome.seconds:.1f} s"
-    lost = f", {outcome.updates_lost} updates lost" if outcome.updates_lost else ""
+    lost = f", {counted(outcome.updates_lost, 'update')} lost" if outcome.updates_lost else ""
     return text + lost + (f"; BAD: {'; '.join(outcome.bad)}" if outcome.bad else "")
 
 

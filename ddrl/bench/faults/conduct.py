@@ -105,7 +105,7 @@ class Conductor:
             return [f"did not end within {ASKED:g} s when it was asked to"]
         left = run.wait_gone(time.monotonic() + GONE_SECONDS)
         wrong = [f"exit status {status} when it was asked to end"] if status else []
-        wrong += [f"{left} processes left when it had ended"] if left else []
+        wrong += [f"processes left when it had ended: {left}"] if left else []
         wrong += [f"unsound when it had ended: {text}" for text in run.unsound()]
         files = run.files_left()
         if files and again and not wrong:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddrl.bench.faults.bounds import Bound
 from ddrl.bench.faults.draws import INTERVAL_UPDATES
+from ddrl.reporting.texts import counted
 
 NEITHER = "neither"
 COLUMNS = (
@@ -68,13 +69,13 @@ def judge(outcome: Outcome, bound: Bound) -> list[str]:
     if outcome.became == NEITHER and not wrong:
         wrong.append(f"neither ended nor went on within {bound.seconds:.0f} s")
     elif outcome.seconds > bound.seconds:
-        wrong.append(f"{outcome.became} after {outcome.seconds:.0f} s, and {bound.seconds:.0f} s are its bound")
+        wrong.append(f"{outcome.became} after {outcome.seconds:.0f} s; the bound is {bound.seconds:.0f} s")
     if (outcome.became, bound.becomes) in (("ended", "goes on"), ("went on", "ends")):
-        wrong.append(f"{outcome.became}, and the run {bound.becomes} after such a fault")
+        wrong.append(f"{outcome.became}, but after such a fault a run {bound.becomes}")
     if outcome.became == "ended" and outcome.status not in bound.statuses:
         wrong.append(f"exit status {outcome.status}, not {' or '.join(map(str, bound.statuses))}")
     if outcome.processes_left:
-        wrong.append(f"{outcome.processes_left} processes left")
+        wrong.append(f"processes left: {outcome.processes_left}")
     if outcome.files_left:
         wrong.append(f"files left: {', '.join(outcome.files_left)}")
     if outcome.unsound:
@@ -83,8 +84,9 @@ def judge(outcome: Outcome, bound: Bound) -> list[str]:
         wrong.append("does not train again when it is resumed")
     interval = 0 if bound.saves else INTERVAL_UPDATES
     if outcome.updates_lost > interval + outcome.lag:
-        what = f"the {interval} of an interval" if interval else "none, as the run saves when it ends so,"
-        wrong.append(f"{outcome.updates_lost} updates lost, more than {what} + {outcome.lag}")
+        since = f"{interval} between checkpoints" if interval else "none, as such an end saves"
+        bound_text = f"the bound is {interval + outcome.lag} ({since}, and a lag of {outcome.lag})"
+        wrong.append(f"{counted(outcome.updates_lost, 'update')} lost; {bound_text}")
     return wrong
 
 

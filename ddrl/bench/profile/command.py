@@ -54,9 +54,9 @@ DETAILS = """Tables: `parts` has a line for each part of each thread, in the ord
 milliseconds per update. wall: from the beginning of its calls to their end, less the parts within them. processor:
 what this thread used of that; the rest it waited: for a core, for Python's lock, for another thread, for threads of
 TensorFlow or of the emulators that work for it. all threads: what all threads of the process used meanwhile; cores
-busy: the same over wall time. Where the trainer waits and few cores are busy, there is time to be had. (Threads are in
-parts at the same time, so these two are not to be added up over threads.) share: of the thread's time. Threads with
-the same name and another number are added up.
+busy: the same over wall time. Where the trainer waits and few cores are busy, time can be gained. (The parts of
+different threads overlap, so do not add these two up over threads.) share: of the thread's time. Threads whose names
+differ only in their number are added up.
 
 `threads` has the processor time of all threads of the process, those of libraries too, which TensorFlow computes its
 operations in. `ranks` has processor time over wall time (1: one core), that of other processes, and the largest wait

@@ -46,7 +46,7 @@ class SuiteSettings(EvaluatedSettings):
     environment, 30 games with up to 30 no-ops, epsilon 0.05, every 250,000 agent steps."""
 
     algorithms: tuple[str, ...] = ("dqn",)
-    """Which of dqn, categorical-dqn and rainbow."""
+    """Which of dqn, categorical-dqn, and rainbow."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,7 +259,9 @@ class AblationSettings(TrainingSettings):
         checks.at_least(self, 1, "target_period", "periods")
         checks.between(self, 0.0, 1.0, "epsilon")
         if self.replay_capacity < self.target_period:
-            checks.refuse(self, "replay_capacity", f"at least --target-period {self.target_period}, which fills it")
+            checks.refuse(
+                self, "replay_capacity", f"must be at least --target-period {self.target_period}, which fills it"
+            )
 
     def updates_per(self, run: Outcome, over: str) -> float | None:
         """Updates in the measured periods per second, agent step, or whatever the total `over` counts; None if the run

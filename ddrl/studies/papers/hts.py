@@ -10,7 +10,6 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
 from ddrl.studies.curves import SECONDS, STEPS, interval_curve, learning_panel, over, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes
@@ -118,7 +117,7 @@ class HtsSettings(BudgetSettings):
         one_of(self, "algorithms", ALGORITHMS)
         checks.at_least(self, 1, "simulators", "least_alpha", "eval_every_updates")
         if min(self.variations) < 0:
-            raise UsageError("--variations must be at least 0")
+            checks.refuse(self, "variations", "each must be at least 0")
         if not self.step_time_ms and any(self.variations):
             checks.refuse(self, "step_time_ms", "there are no step times to vary; use more than 0, or --variations 0")
         check_warm_up(self)

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ddrl import checks
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
 from ddrl.studies.figures import Panel
 from ddrl.studies.papers.apex.settings import ApexSettings
 from ddrl.studies.points import Group, Outcome, grouped, having
@@ -47,7 +47,7 @@ class ReplaySettings(ApexSettings):
         super().__post_init__()
         one_of(self, "parts", PARTS)
         if min(self.priority_exponents) < 0 or max(self.priority_exponents) > 1:
-            raise UsageError("--priority-exponents must be between 0 and 1")
+            checks.refuse(self, "priority_exponents", "each must be between 0 and 1")
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         """Yields the points part by part."""
@@ -84,7 +84,7 @@ class ReplaySettings(ApexSettings):
 
 REPLAY = Study(
     name="replay",
-    about="Ape-X by capacity, batch size and priority exponent (Ape-X, figure 5, appendix E)",
+    about="Ape-X by capacity, batch size, and priority exponent (Ape-X, figure 5, appendix E)",
     defaults=ReplaySettings(minutes=10.0, eval_games=30),
     quick_changes={
         "capacities": (500, 5000), "batch_sizes": (32, 128), "priority_exponents": (0.0, 1.0), "minutes": 0.6,

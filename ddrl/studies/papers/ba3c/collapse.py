@@ -232,7 +232,7 @@ def _never_stale(modes: Sequence[Group], curve: Curve) -> Curve:
 
 STALENESS = Study(
     name="synchronous-vs-asynchronous",
-    about="score, loss and staleness with either kind of updates (BA3C, figure 3)",
+    about="score, loss, and staleness with either kind of updates (BA3C, figure 3)",
     defaults=StalenessSettings(agent_steps=2_000_000),
     quick_changes={"minutes": 0.2, "agent_steps": 0, "workers": (2,), "repeats": 2},
     point_name="{game}-{workers}workers-{mode}-seed{seed}",
@@ -283,9 +283,7 @@ class LearningRateSettings(CollapseSettings):
         config, batch = base_config(self, "ba3c", labels["game"], machine), labels["batch"]
         gradients = config.effective_batch // config.batch_size
         if batch % gradients:
-            raise UsageError(
-                f"--batch-size {batch}: an update has {gradients} gradients, which do not divide it evenly"
-            )
+            raise UsageError(f"--batch-size {batch}: must be a multiple of the gradients in an update, {gradients}")
         times = batch / self.base_batch if labels["rule"] == "linear" else 1.0
         optimizer = {"batch_size": batch // gradients, "learning_rate": self.learning_rate * times}
         return config.changed(optimizer=optimizer, run=self.run)

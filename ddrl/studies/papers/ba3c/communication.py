@@ -88,7 +88,7 @@ class CommunicationSettings(TimedSettings):
         workers = dict.fromkeys(str(outcome.point.config.exchange.workers) for outcome in outcomes)
         speed, exchange = map(self.measure, SHOWN)
         short = [outcome.point.name for outcome in outcomes if speed(outcome) is None]
-        why = f"no update for long enough between {self.warm_up_seconds:g} s and the end; give more --seconds"
+        why = f"too few updates between {self.warm_up_seconds:g} s and the end; give more --seconds"
         first = {"neurons": self.neurons[0], "servers": self.parameter_servers[0]}
         groups = grouped(outcomes, "game", "neurons", "servers")
         most = max(map(weights, groups), default=0)

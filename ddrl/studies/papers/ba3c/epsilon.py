@@ -124,8 +124,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             raise UsageError("--train-options: this study is about Adam's epsilon; leave --optimizer out")
         workers = self.workers or config.exchange.workers
         if batch < workers or batch % workers:
-            why = f"{workers} workers cannot divide it; give a multiple, or other --workers"
-            raise UsageError(f"--batch-size {batch}: {why}")
+            raise UsageError(f"--batch-size {batch}: must be a multiple of the number of workers, {workers}")
         if workers == config.exchange.workers:
             config = config.changed(optimizer={"batch_size": batch // workers})
         else:

@@ -64,7 +64,7 @@ class ScalingSettings(TargetSettings):
         for number in self.workers:
             share = self.effective_batch / number
             if STRONG in MODES[self.mode] and share > self.min_batch_per_worker and self.effective_batch % number:
-                checks.refuse(self, "effective_batch", f"{number} workers cannot divide it; give a multiple")
+                checks.refuse(self, "effective_batch", f"must be a multiple of the number of workers, {number}")
 
     def batch(self, mode: str, workers: int) -> int:
         """Data-points of each worker's gradient."""
@@ -86,7 +86,7 @@ class ScalingSettings(TargetSettings):
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         workers, target = labels["workers"], self.target_score
         config = base_config(self, "ba3c", labels["game"], machine)
-        with refusals_of(f"{workers} workers"):
+        with refusals_of(f"--workers {workers}"):
             config = with_workers(config, workers, self.workers_per_server, self.batch(labels["mode"], workers))
         evaluation: dict[str, Any] = {"evaluator": target is not None, "eval_epsilon": 0.0, "target_score": target}
         if target is not None:

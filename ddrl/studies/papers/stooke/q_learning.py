@@ -89,7 +89,7 @@ class BatchSizeSettings(EvaluatedSettings):
     falls with the batch."""
 
     algorithms: tuple[str, ...] = tuple(BATCH_SIZES)
-    """Which of dqn, categorical-dqn and rainbow."""
+    """Which of dqn, categorical-dqn, and rainbow."""
     sizes: tuple[str, ...] = ()
     """Batch sizes instead of the paper's, multiples of 8: dqn=32,512 categorical-dqn=2048."""
 
@@ -363,7 +363,7 @@ def _parsed(words: str) -> dict[str, str]:
             return {"optimizer": optimizer, "setup": f"{int(size)}, {float(rate)}"}
     except ValueError:
         pass
-    raise UsageError(f"--setups {words}: write optimizer, batch size and learning rate, as in adam:64:4.2e-4")
+    raise UsageError(f"--setups {words}: write optimizer, batch size, and learning rate, as in adam:64:4.2e-4")
 
 
 NORMS = Study(

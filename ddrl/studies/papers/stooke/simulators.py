@@ -104,7 +104,7 @@ class SimulatorsSettings(ScoredSettings):
     constant batch, APPO with more local steps between two synchronizations."""
 
     algorithms: tuple[str, ...] = tuple(SIZES)
-    """Which of a2c, a3c, ppo and appo."""
+    """Which of a2c, a3c, ppo, and appo."""
     sizes: tuple[str, ...] = ()
     """Sizes instead of those that fit this machine: a2c=16,64,256 (simulators) a3c=1,2,4 (learners) ppo=8,64
     (simulators) appo=1,4 (local steps)."""

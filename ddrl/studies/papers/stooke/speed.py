@@ -10,6 +10,7 @@ from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.reporting.texts import counted
 from ddrl.studies.curves import linear, over, spread_text
 from ddrl.studies.figures import Panel, through
 from ddrl.studies.findings import extremes
@@ -51,7 +52,7 @@ class SpeedSettings(TimedSettings):
     and use every transition 8 times."""
 
     algorithms: tuple[str, ...] = tuple(PAPER_HOURS)
-    """Which of a2c, a3c, ppo, appo, dqn, rainbow and categorical-dqn."""
+    """Which of a2c, a3c, ppo, appo, dqn, rainbow, and categorical-dqn."""
     workers: tuple[int, ...] = ()
     """Numbers of workers (none given: 1, 2, 4, ..., as many as there are cores for). A3C and APPO begin with 2."""
     cores_per_worker: int = 1
@@ -68,7 +69,7 @@ class SpeedSettings(TimedSettings):
         if not workers or max(workers) > room:
             raise UsageError(
                 f"--workers {max(workers, default=1)} x --cores-per-worker {self.cores_per_worker}: this machine has "
-                f"{machine.cores} cores"
+                f"{counted(machine.cores, 'core')}; give fewer"
             )
         for labels in product(algorithm=self.algorithms, game=self.games, workers=workers, seed=self.seeds):
             if labels["workers"] > 1 or labels["algorithm"] not in OF_SEVERAL_WORKERS:
