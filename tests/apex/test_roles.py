@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +24,7 @@ from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.types import Continuous
 from tests.apex.apex_world import FORMAT, World
 from tests.apex.segments import FEATURES, IMAGES, noise, remove
+from tests.apex.test_child import child as process
 
 SEEDS = range(2)
 LONG_SECONDS = actor_module.LONG_SECONDS  # a life after which a failure of an actor's child does not count
@@ -382,6 +385,27 @@ def test_a_child_that_stands_still_is_replaced(tmp_path, monkeypatch):
     world.steps(300)
     assert old.ended and role.restarts == 1 and role.child not in (None, old)
     assert world.events() == ["actor_restarted"]
+
+
+def test_a_process_that_is_stopped_is_killed_and_replaced(tmp_path, monkeypatch):
+    """A real one (SIGSTOP), as one hangs whose machine swaps."""
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(actor_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    world = World(tmp_path, actors=1, shards=1)
+    (role,), run = world.actors, world.config.run
+    role._start = lambda run_id, agent_steps: process("sleep")
+    while role.child is None:
+        world.step()
+    stopped = role.child
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    clock.now += max(run.stall_seconds, run.start_seconds) + 1.0
+    for _ in ("it is ended", "another begins"):
+        role.advance()
+    assert stopped.status() == -signal.SIGKILL and role.child.status() is None
+    role.child.end()
+    world.settle()
+    (event,) = [json.loads(blob.data) for blob in world.reported[Topic.EVENT]]
+    assert "the process of actor 0 ended by silence of" in event["text"]
 
 
 def test_a_child_that_waits_for_room_or_parameters_does_not_stand_still(tmp_path, monkeypatch):

@@ -215,7 +215,7 @@ def test_the_others_go_on_without_dead_workers_wherever_they_die(example, monkey
 @pytest.mark.timeout(120)
 def test_over_mpi_it_is_what_it_is_in_one_process_and_survivors_of_a_death_agree(example, tmp_path):
     alike = {"exchange": "sparse_allreduce", "servers": 0, "workers": 3}
-    scenarios = {"whole": alike, "death": {**alike, "dies": {"worker": 1, "step": 7, "sends": True}}}
+    scenarios = {"whole": alike, "death": {**alike, "dies": {"worker": 1, "step": 7, "sends": 1}}}
     with mpirun(str(RANKS), 3, tmp_path, str(tmp_path), json.dumps(scenarios)) as mpi:
         assert mpi.wait(90.0) == 0, mpi.output
     example("sparse_allreduce")

@@ -303,6 +303,15 @@ def test_a_request_to_stop_ends_the_video(tmp_path, monkeypatch):
     assert console.export_text() == f"warning: drawing was stopped; `{again}` makes what is missing\n"
 
 
+def test_a_process_that_is_killed_while_it_draws_costs_a_warning(tmp_path, monkeypatch):
+    path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
+    program = "import os; os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(launch, "python_command", lambda module: [sys.executable, "-c", program])
+    console = Console(record=True, width=400)
+    launch.finish(path, console)
+    assert console.export_text() == f"warning: no plot and no video, see {path / rundir.LOG}\n"
+
+
 def test_a_library_that_prints_bytes_that_are_no_text_costs_no_curve(tmp_path, monkeypatch):
     path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
     program = "import os; os.write(1, b'learning curve: here\\n\\xff\\n')"

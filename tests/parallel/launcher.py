@@ -24,6 +24,7 @@ from ddrl.placement.resources import this_machine
 def run() -> int:
     program, *argv = sys.argv[1:]
     launch.finish = lambda *arguments: None  # a plot costs seconds
+    supervisor.UNSAID_SECONDS = 60.0  # in which the ranks of a busy machine begin to train
     ranks = (sys.executable, str(Path(__file__).with_name(program))) if program else launch.RANK_PROGRAM
     if ranks_forked.FORKS in os.environ:
         ranks = ranks_forked.command(program or ranks_forked.MODULE)

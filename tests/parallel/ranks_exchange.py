@@ -1,7 +1,8 @@
 """Under mpirun: real servers or replicas, clients and coordinator around a small linear model in NumPy.
 
 ranks_exchange.py DIRECTORY JSON: scenarios by name, each on the first ranks of the world; DIRECTORY/NAME-RANK.npz holds
-what each rank saw. A scenario in which a worker dies is the last one. No TensorFlow.
+what each rank saw. A scenario in which a worker dies is the last one. It dies at a step, once it has sent so many parts
+of its gradient to servers; a replica is its worker's only server, and sends the gradient on. No TensorFlow.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Worker:
         self.client = WorkerClient(worker, layout.servers, shard_ranges(SIZE, len(layout.servers)))
         self.calls, self._due_at, self._random = 0, None, np.random.default_rng()
         self._snapshot: Snapshot | None = None
+        self._dying = False
         transport.open(self.client.assembler.channels(layout.servers, Kind.PARAMETERS))
 
     @property
@@ -55,6 +57,8 @@ class Worker:
             self.client.handle(event.header, event.payload)
 
     def advance(self) -> None:
+        if self._dying:  # a replica in this process has passed on what it got
+            os.kill(os.getpid(), signal.SIGKILL)
         if self._due_at is None and self.client.snapshot not in (None, self._snapshot) and not self.finished:
             self._snapshot = self.client.snapshot
             slow = self.scenario["slow"].get(str(self.worker), 0.0)
@@ -63,13 +67,10 @@ class Worker:
             self._due_at, snapshot = None, self._snapshot
             parameters = gradient(snapshot.parameters, self.worker, self.scenario["workers"])
             self.calls += 1
+            messages = self.client.submit(parameters, snapshot.step, snapshot.version, 1, True)
             dies = self.scenario["dies"] or {}
-            dying = dies.get("worker") == self.worker and dies["step"] == snapshot.step
-            if dying and not dies["sends"]:
-                os.kill(os.getpid(), signal.SIGKILL)
-            self.transport.send(self.client.submit(parameters, snapshot.step, snapshot.version, 1, True))
-            if dying:  # the others get its gradient, or a part of it
-                Waiter(sleep=lambda seconds: os.kill(os.getpid(), signal.SIGKILL)).wait(False, False)
+            self._dying = dies.get("worker") == self.worker and dies["step"] == snapshot.step
+            self.transport.send(messages[: dies["sends"]] if self._dying else messages)
 
     def due(self) -> bool:
         return False

@@ -2,6 +2,7 @@
 
 before_note: rank 1 is killed before it has left its note.
 before_mpi: rank 1 dies before MPI has begun.
+after_mpi: rank 1 is killed once all ranks have joined MPI, before it has roles.
 no_mpi: rank 1 hangs before it comes to MPI.
 first_word: the parameter server hangs before it listens; its own patience is short.
 server: the parameter server raises at step 10.
@@ -29,7 +30,7 @@ from pathlib import Path
 import light
 import lost_files
 
-from ddrl.placement.start import BEGUN, leave_note
+from ddrl.placement.start import BEGUN, IN_JOB, leave_note, notes
 from ddrl.roles.__main__ import main
 
 FAULT = os.environ["TEST_FAULT"]
@@ -62,6 +63,19 @@ def before_mpi() -> None:
     if RANK == 1:
         leave_note(Path(sys.argv[1]), os.environ, BEGUN)
         os._exit(1)
+
+
+def after_mpi() -> None:
+    from ddrl.roles import main as ranks
+
+    def dying(context, *arguments):
+        joined = lambda: [note for note in notes(context.run_dir).values() if note.stage == IN_JOB]
+        while len(joined()) < context.layout.size:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if RANK == 1:
+        put(ranks, _work=dying)
 
 
 def no_mpi() -> None:
@@ -231,7 +245,7 @@ def files() -> None:
 FAULTS = {
     "before_note": before_note, "before_mpi": before_mpi, "no_mpi": no_mpi, "first_word": first_word, "server": server,
     "late": late, "silent_evaluator": silent_evaluator, "hanging_evaluator": hanging_evaluator, "lost_files": files,
-    "no_end": no_end, "raising_evaluator": raising_evaluator, "raising_worker": raising_worker,
+    "after_mpi": after_mpi, "no_end": no_end, "raising_evaluator": raising_evaluator, "raising_worker": raising_worker,
     "raising_chief": raising_chief, "raising_actor": raising_actor, "raising_shard": raising_shard, "garbled": garbled,
 }  # fmt: skip
 

@@ -107,3 +107,16 @@ def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
     assert re.match(r"replay shard 0 \(rank 3\) has been silent for \d+ s: ", event["text"])
     manifests = [name for name in newest(run).worker_states[0] if name.startswith("shard")]
     assert manifests == ["shard1"] and not events(run, "replay_shard_lost")
+
+
+def test_a_learner_that_hangs_is_named_by_a_shard(tmp_path):
+    run = tmp_path / "run"
+    patience = ("--no-evaluator", "--max-updates", "1000000", "--stall-seconds", "15")
+    with train(run, *SMOKE, *patience) as job:
+        job.wait_for_update(50)
+        os.kill(job.rank(LEARNER), signal.SIGSTOP)
+        assert job.wait(200.0) == 1, job.output
+    said = result(run)["message"]
+    named = r"no progress: the learner, the chief \(rank 0\) does not answer; replay shard \d \(rank \d\) has waited "
+    assert re.match(named + r"\d+ s for word \d+ of the learner", said), said
+    assert result(run)["status"] == "failed" and events(run, "restarted") == []

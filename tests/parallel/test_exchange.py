@@ -32,8 +32,9 @@ SCENARIOS = {
     "allreduce-clip": {**ALLREDUCE, "workers": 3, "clip": 0.3},
 }
 DEATHS = {
-    "unsent": {**ALLREDUCE, "workers": 4, "dies": {"worker": 2, "step": 7, "sends": False}},
-    "sent": {**ALLREDUCE, "workers": 4, "dies": {"worker": 1, "step": 7, "sends": True}},
+    "unsent": {**ALLREDUCE, "workers": 4, "dies": {"worker": 2, "step": 7, "sends": 0}},
+    "sent": {**ALLREDUCE, "workers": 4, "dies": {"worker": 1, "step": 7, "sends": 1}},
+    "sent-to-one-server": {"workers": 3, "servers": 2, "dies": {"worker": 1, "step": 7, "sends": 1}},
 }
 
 
@@ -130,17 +131,19 @@ def test_where_all_are_the_quorum_nothing_is_dropped(seen):
 
 
 @pytest.mark.parametrize("name", DEATHS)
-def test_replicas_go_on_without_a_dead_one_from_the_average_of_those_who_are_left(tmp_path, name):
-    with mpirun("ranks_exchange.py", 4, tmp_path, str(tmp_path), json.dumps({name: DEATHS[name]})) as job:
+def test_workers_go_on_without_a_dead_one_from_the_average_of_those_who_are_left(tmp_path, name):
+    options = model.DEFAULTS | DEATHS[name]
+    everyone, (dead, step, _) = tuple(range(options["workers"])), options["dies"].values()
+    alive = tuple(worker for worker in everyone if worker != dead)
+    ranks = options["workers"] + options["servers"]
+    with mpirun("ranks_exchange.py", ranks, tmp_path, str(tmp_path), json.dumps({name: DEATHS[name]})) as job:
         assert job.wait() == 0, job.output
-    dead, step = DEATHS[name]["dies"]["worker"], DEATHS[name]["dies"]["step"]
-    ranks = [dict(np.load(tmp_path / f"{name}-{rank}.npz")) for rank in range(4) if rank != dead]
-    members = [from_bitmap(int(bitmap)) for bitmap in ranks[0]["members"]]
-    alive = tuple(worker for worker in range(4) if worker != dead)
-    assert members[:step] == [(0, 1, 2, 3)] * step and members[step + 1 :] == [alive] * (19 - step)
-    assert members[step] in ((0, 1, 2, 3), alive) and (members[step] == alive or DEATHS[name]["dies"]["sends"])
-    expected = replay({name: ranks}, name).tobytes()
-    assert [rank["theta"].tobytes() for rank in ranks] == [expected] * 3
+    workers = [dict(np.load(tmp_path / f"{name}-{rank}.npz")) for rank in alive]
+    members = [from_bitmap(int(bitmap)) for bitmap in workers[0]["members"]]
+    assert members[:step] == [everyone] * step and members[step + 1 :] == [alive] * (options["steps"] - step - 1)
+    assert members[step] == alive or (members[step] == everyone and name == "sent")
+    expected = replay({name: workers}, name).tobytes()
+    assert [worker["theta"].tobytes() for worker in workers] == [expected] * len(alive)
 
 
 def test_the_exchange_needs_no_tensorflow(seen):

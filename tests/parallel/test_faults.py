@@ -15,6 +15,7 @@ from ddrl.placement import start
 from tests.launch.test_local import Terminal
 from tests.parallel.support import (
     CATCH,
+    bare_train,
     events,
     finish,
     forked_light_train,
@@ -140,6 +141,23 @@ def test_a_killed_server_ends_all_and_resume_goes_on(tmp_path):
     with light_train(run, *LONG, *stop, "--no-evaluator", "--parameter-servers", "2") as job:
         said = end_of_a_lost_rank(run, job, 3)
     assert "parameter server 1 (rank 3) died" in said and f"ddrl train --resume {run}" in said
+    version = newest(run).version
+    finish(run, "--resume", str(run), "--max-updates", str(version + 20), start=forked_light_train)
+    assert newest(run).version == version + 20 and result(run)["status"] == "finished"
+
+
+@pytest.mark.parametrize("ulfm, statuses", [(True, (0, 1)), (False, (128 + signal.SIGKILL,))])
+def test_a_killed_server_of_a_bare_job_ends_all_and_resume_goes_on(tmp_path, ulfm, statuses):
+    """With ULFM, mpirun may take the loss for one that was survived: the status is then 0, and the result tells."""
+    run = tmp_path / "run"
+    with bare_train(run, *LONG, "--no-evaluator", ranks=3, ulfm=ulfm) as job:
+        job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
+        kill(job.rank(SERVER))
+        assert job.wait() in statuses, job.output
+    if ulfm:
+        assert f"parameter server 0 (rank 2) died; resume with `ddrl train --resume {run}`" in job.output
+        assert result(run)["status"] == "failed"
+    assert events(run, "restarted") == [] and len(events(run, "started")) == 1
     version = newest(run).version
     finish(run, "--resume", str(run), "--max-updates", str(version + 20), start=forked_light_train)
     assert newest(run).version == version + 20 and result(run)["status"] == "finished"

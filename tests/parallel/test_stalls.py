@@ -15,7 +15,7 @@ import pytest
 
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
-from tests.parallel.support import CATCH, Job, events, lines, needs_mpirun, newest, result
+from tests.parallel.support import CATCH, Job, bare_train, events, lines, needs_mpirun, newest, result
 from tests.parallel.support import light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
@@ -55,7 +55,7 @@ def test_a_worker_that_hangs_is_named_with_who_waits_for_what(tmp_path):
 
 
 HANGS = """
-import time
+import os, time
 import gymnasium, numpy, ddrl
 
 class Hangs(gymnasium.Env):
@@ -69,7 +69,7 @@ class Hangs(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        if self.steps > 200:
+        if self.steps > 200 and os.environ.get("OMPI_COMM_WORLD_RANK") in (None, "1"):
             time.sleep(1000)
         return numpy.zeros(2, numpy.float32), 1.0, self.steps % 10 == 0, False, {}
 
@@ -78,16 +78,35 @@ ddrl.register_environment("hangs", Hangs)
 ALONE = ("a2c", "--preset", "smoke", "--minutes", "0", "--no-evaluator", "--simulators", "4", "--batch-size", "0")
 
 
-def test_a_simulator_that_hangs_in_one_process_is_not_taken_for_a_server(tmp_path):
-    run, plugin = tmp_path / "run", tmp_path / "hangs.py"
-    plugin.write_text(HANGS)
-    options = ("--plugin", str(plugin), "--game", "hangs", "--max-updates", "1000", "--stall-seconds", str(STALL))
-    with train(run, *ALONE, *options) as job:
+@pytest.fixture
+def hanging(tmp_path):
+    """Options of a job in which the simulators of rank 1, or of the only process, hang after some updates."""
+    (plugin := tmp_path / "hangs.py").write_text(HANGS)
+    stop = ("--max-updates", "1000", "--stall-seconds", str(STALL))
+    return (*ALONE, "--plugin", str(plugin), "--game", "hangs", *stop)
+
+
+def test_a_simulator_that_hangs_in_one_process_is_not_taken_for_a_server(tmp_path, hanging):
+    run = tmp_path / "run"
+    with train(run, *hanging) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     said = result(run)["message"]
     named = r"no progress: worker 0, the chief \(rank 0\) has waited \d+ s for the gradient of step \d+ from its own "
     assert re.match(named + "trainer thread", said), said
     assert "server" not in said and "slow" not in said
+
+
+def test_a_worker_whose_simulators_hang_says_that_it_waits_for_its_own_thread(tmp_path, hanging):
+    run = tmp_path / "run"
+    with train(run, *hanging, "--workers", "2", "--parameter-servers", "1") as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    said = result(run)["message"]
+    named = (
+        r"no progress: worker 1 \(rank 1\) has waited \d+ s for the gradient of step \d+ from its own trainer thread"
+    )
+    assert re.match(named, said), said
+    assert set(reports(run)) == {0, WORKER, SERVER} and reports(run)[SERVER]["peers"] == [WORKER]
+    assert events(run, "restarted") == []
 
 
 def test_rollouts_of_one_process_may_take_longer_than_any_wait(tmp_path):
@@ -112,16 +131,17 @@ def test_a_chief_that_hangs_is_named_though_asynchronous_updates_go_on_without_i
     assert CHIEF not in reports(run)
 
 
-def test_a_worker_that_hangs_does_not_hold_a_quorum_up_and_joins_again_when_it_wakes(tmp_path):
+@pytest.mark.parametrize("options", [("--quorum", "1"), ("--quorum-deadline-seconds", "0.2")])
+def test_a_worker_that_hangs_does_not_hold_a_quorum_or_a_deadline_up_and_joins_again_when_it_wakes(tmp_path, options):
     run = tmp_path / "run"
-    with train(run, *LONG, "--quorum", "1") as job:
+    with train(run, *LONG, *options) as job:
         job.wait_for_update(10)
         worker = job.rank(WORKER)
         os.kill(worker, signal.SIGSTOP)
         before = lines(run)[-1]
         job.wait_for(lambda: lines(run)[-1]["wall_seconds"] > before["wall_seconds"] + 2 * STALL, "more lines")
-        last = lines(run)[-1]
-        assert last["update"] > before["update"] + 10 and "worker-1" not in last.get("resident_mb", {})
+        job.wait_for_update(before["update"] + 11)
+        assert "worker-1" not in lines(run)[-1].get("resident_mb", {})
         os.kill(worker, signal.SIGCONT)
         job.wait_for(lambda: "worker-1" in lines(run)[-1].get("resident_mb", {}), "word of the worker that woke")
         job.process.send_signal(signal.SIGTERM)
@@ -135,6 +155,17 @@ def test_a_rank_that_dies_before_mpi_is_named(tmp_path, when):
     with train(run, *LONG, program="ranks_faulty.py", environment={"TEST_FAULT": when}) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     assert "the run failed: rank 1 died before the job began" in job.output
+
+
+def test_a_worker_that_dies_as_soon_as_all_have_joined_mpi_leaves_the_rest_training(tmp_path):
+    run = tmp_path / "run"
+    fault = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "after_mpi"}}
+    with train(run, *CATCH, "--max-updates", "40", "--no-evaluator", **fault) as job:
+        assert job.wait(END_SECONDS) == 0, job.output
+    (lost,) = events(run, "worker_lost")
+    assert lost["text"].startswith("worker 1 (rank 1) died") and events(run, "restarted") == []
+    assert result(run)["status"] == "finished" and newest(run).version == 40
+    assert set(newest(run).worker_states) == {0}
 
 
 def test_a_rank_that_does_not_come_to_mpi_is_named(tmp_path):
@@ -163,6 +194,13 @@ def test_a_rank_of_a_bare_job_that_never_begins(tmp_path):
         assert job.wait(END_SECONDS) == 1, job.output
     assert "Timeout (0:00:03)!" in job.output and "in mpi_world" in job.output
     assert not (tmp_path / "run").exists()
+
+
+def test_ranks_of_a_bare_job_give_up_a_rank_that_hangs_before_all_agree(tmp_path):
+    with bare_train(tmp_path / "run", *LONG, ranks=3, ulfm=False, environment={"TEST_HANGS": "1"}) as job:
+        assert job.wait(END_SECONDS) == 1, job.output
+    assert "Timeout (0:00:05)!" in job.output and "in gather_json" in job.output
+    assert not (tmp_path / "run" / rundir.METRICS).exists()
 
 
 def test_a_rank_that_hangs_before_its_first_word_is_named(tmp_path):
