@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from cluster.job import detect_job
-from ddrl import programs
+from ddrl import other_libraries, programs
 from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 
@@ -41,7 +41,7 @@ COMMANDS = {
     "diff": ("RUN RUN", "Print the settings in which two runs differ."),
     "board": ("[RUNS]", "Watch and compare runs on a web page, on this machine alone or as one file."),
     "submit": ("COMMAND", "Submit train, study, or tune as Slurm jobs, with the same options."),
-    "status": ("[RUN...]", "List Slurm jobs with their runs, progress, and scores."),
+    "status": ("[RUN...]", "List Slurm jobs, or the runs that are named, with their progress and scores."),
     "logs": ("RUN", "Print what the jobs of a run have printed; -f follows it."),
     "plugins": ("", "List algorithms, networks, environments, and more, and where they come from."),
     "bench": ("NAME", "Measure one of"),
@@ -93,10 +93,16 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        meant = did_you_mean(command, [*COMMANDS, "--help", "--version"]) or f"; use one of {', '.join(COMMANDS)}"
-        raise UsageError(f"{command}: no such command{meant} (see ddrl --help)")
+        raise UsageError(f"{command}: no such command{_meant_by(command)} (see ddrl --help)")
     status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
     return int(status or 0)
+
+
+def _meant_by(command: str) -> str:
+    """The end of a refusal of an unknown command."""
+    if command in other_libraries.COMMANDS:
+        return f"; use `{other_libraries.COMMANDS[command]}`"
+    return did_you_mean(command, [*COMMANDS, "--help", "--version"]) or f"; use one of {', '.join(COMMANDS)}"
 
 
 def help_text() -> str:

@@ -19,23 +19,13 @@ from ddrl.checks import did_you_mean
 from ddrl.docstrings import field_texts, paragraphs
 from ddrl.errors import UsageError
 from ddrl.help_page import Entry, Section, page
+from ddrl.other_libraries import OPTIONS, meant_by
 
 Kind = TypeVar("Kind")
 HELP = ("-h", "--help")
 HELP_NAME = "help"
 TYRO = "--tyro-"  # its options for the completion of shells
 LARGEST_EXPONENT = 30  # of a whole number: larger than any limit, and still quick to write out
-ELSEWHERE = {
-    "adam-eps": "adam-epsilon", "algo": "algorithm", "buffer-size": "replay-capacity", "clip-coef": "clip-range",
-    "ent-coef": "entropy-cost", "env": "game", "env-id": "game", "gamma": "discount",
-    "learning-starts": "replay-minimum", "lr": "learning-rate", "max-grad-norm": "clip-global-norm",
-    "n-envs": "simulators", "n-epochs": "epochs", "n-steps": "unroll-length", "num-env-steps": "agent-steps",
-    "num-envs": "simulators", "num-steps": "unroll-length", "num-workers": "workers", "output-dir": "run-dir",
-    "replay-size": "replay-capacity", "tau": "target-average", "total-steps": "agent-steps",
-    "total-timesteps": "agent-steps", "train-for-env-steps": "agent-steps", "train-dir": "run-dir",
-    "update-epochs": "epochs", "vf-coef": "value-cost",
-}  # fmt: skip
-"""Names of options in other libraries (CleanRL, RLlib, Sample Factory, Stable-Baselines3) -> ours."""
 WORDS = {
     "config": "FILE", "dir": "DIR", "game": "GAME", "game-options": "KEY=VALUE...", "init-from": "RUN", "json": "FILE",
     "output": "PATH", "plugin": "MODULE", "resume": "RUN", "run-dir": "DIR", "sbatch-options": "WORDS",
@@ -256,14 +246,6 @@ def given(argv: Sequence[str], options: Collection[Option]) -> set[str]:
     return {option.name for option in options if names & {option.name, f"no-{option.name}"}}
 
 
-def meant_by(name: str, known: Collection[str], mark: str = "") -> str:
-    """The end of a refusal of an unknown name: '; did you mean --x?', or empty. `mark`, such as --, precedes x."""
-    ours = ELSEWHERE.get(name)
-    if ours in known:
-        return f"; did you mean {mark}{ours}?"
-    return did_you_mean(name, [mark + each for each in known])
-
-
 def value_of(hint: Any, text: str) -> Any:
     """Reads a text as a value of a type: a choice, a number, a text, a boolean, or an optional one of these.
 
@@ -384,7 +366,7 @@ def _checked(
 
 def _alone(name: str, options: Sequence[Option], prog: str) -> str:
     """The end of a refusal of a positional word that was given with a name; empty if the name is not that of one."""
-    words = [option.word for option in options if option.positional and option.name == ELSEWHERE.get(name, name)]
+    words = [option.word for option in options if option.positional and option.name == OPTIONS.get(name, name)]
     return "".join(f"; it stands without a name, as in `{prog} {word}`" for word in words)
 
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddrl import checks, rundir
-from ddrl.checks import did_you_mean, flag, hyphenated
+from ddrl import algorithms, checks, rundir
+from ddrl.checks import flag, hyphenated
 from ddrl.config import TrainConfig
 from ddrl.config_files import yaml_text
 from ddrl.errors import UsageError
+from ddrl.other_libraries import meant_by
 
 ALGORITHM = "algorithm"
 OWN = ("run-dir",)  # settings in which runs always differ
@@ -55,11 +56,22 @@ def typed(config: TrainConfig, names: Mapping[str, Any]) -> dict[str, tuple[str,
     values: dict[str, tuple[str, Any]] = {}
     for name, value in names.items():
         if name not in groups:
-            meant = did_you_mean(name, list(groups)) or ": `ddrl train --help` lists all"
+            meant = algorithms_with(name) or meant_by(name, groups) or ": `ddrl train --help` lists all"
             raise UsageError(f"{name:.80}: {config.title} has no such setting{meant}")
         place, hint = groups[name]
         values[name] = place, rundir.decode_value(hint, plain(value, hint), flag(name))
     return values
+
+
+def algorithms_with(name: str) -> str:
+    """The end of a refusal that says which algorithms have a setting that another one lacks; empty if none has."""
+    field = name.replace("-", "_")
+    having = [
+        title
+        for title in algorithms.names()
+        if field in {field.name for field in dataclasses.fields(algorithms.algorithm_named(title).settings)}
+    ]
+    return f"; {', '.join(having)} {'have' if len(having) > 1 else 'has'} it" if having else ""
 
 
 def plain(value: Any, hint: Any) -> Any:

@@ -21,7 +21,8 @@ from ddrl.errors import UsageError
 from ddrl.game_settings import check_game, unusual, with_fitting_network
 from ddrl.init_from import with_source_fixed
 from ddrl.named_runs import go_on
-from ddrl.named_settings import plain, typed, with_settings
+from ddrl.named_settings import algorithms_with, plain, typed, with_settings
+from ddrl.other_libraries import meant_by
 from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable, with_schedules_of
 from ddrl.types import Machine
@@ -269,8 +270,9 @@ def _read(
     words = file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
 
     def whose(name: str) -> str:
-        of_others = _other_algorithms(name, default.algorithm)
-        return of_others or command_line.meant_by(name, [*command_line.names_of(options), *own], "--")
+        if of_others := algorithms_with(name):
+            return f" for {default.algorithm}{of_others}"
+        return meant_by(name, [*command_line.names_of(options), *own], "--")
 
     try:
         arguments = command_line.read(TrainArguments, [*argv, *words], prog, default, MARKERS, whose)
@@ -300,17 +302,6 @@ def _algorithm_of(file: config_files.ConfigFile) -> str | None:
         meant = did_you_mean(name, algorithms.names())
         raise UsageError(f"{file.place('algorithm')} {name:.80}: there is no such algorithm{meant}")
     return name
-
-
-def _other_algorithms(name: str, algorithm: str) -> str:
-    """The end of a refusal that says which algorithms have an option that the chosen one lacks; empty if none has."""
-    field = name.replace("-", "_")
-    having = [
-        title
-        for title in algorithms.names()
-        if field in {field.name for field in dataclasses.fields(algorithms.algorithm_named(title).settings)}
-    ]
-    return f" for {algorithm}; {', '.join(having)} " + ("have" if len(having) > 1 else "has") + " it" if having else ""
 
 
 def _algorithm(words: Sequence[str]) -> str | None:

@@ -259,10 +259,10 @@ def _listed(names: Sequence[str]) -> str:
 def _algorithm_section() -> Section:
     """A section with every name of an algorithm.
 
-    Its own name has the first paragraph of its module, and another name the first sentence about its default preset.
+    A name that does not say what it is has the first paragraph of the algorithm's module.
     """
     return Section("algorithms", [
-        Entry(name, _module_says(algorithm)[0] if name == algorithm.name else _says(known.presets["default"]))
+        Entry(name, known.about or _module_says(algorithm)[0])
         for algorithm in algorithms.ALGORITHMS.values() for name, known in algorithm.names.items()
     ])  # fmt: skip
 

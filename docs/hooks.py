@@ -17,7 +17,7 @@ from typing import Any
 import ziamath
 from mkdocs.structure.files import File
 
-from ddrl import algorithms
+from ddrl import algorithms, other_libraries
 from ddrl.config import TrainConfig
 from ddrl.docstrings import field_texts
 from ddrl.types import Machine
@@ -71,6 +71,12 @@ Every option of `ddrl train`, generated from the code. A settings file and the P
 ([settings files](../configuration.md)). The default is the one that holds where no preset says otherwise;
 [presets](presets.md) shows what each preset changes.
 """
+OTHER_LIBRARIES = """
+## Names in other libraries
+
+What Acme, CleanRL, RLlib, Sample Factory, Stable-Baselines3, and Tianshou call these options. Units and defaults may
+differ.
+"""
 PRESETS = """# Presets
 
 `default` has the settings of a paper in float32 (BA3C's is ours), `laptop` is made for two cores, and `smoke` takes
@@ -88,7 +94,7 @@ def settings_page() -> str:
             parts += _group(name.capitalize(), kind)
     for algorithm in algorithms.ALGORITHMS.values():
         parts += _group("Algorithm: " + ", ".join(f"`{name}`" for name in algorithm.names), algorithm.settings)
-    return "\n".join(parts)
+    return "\n".join([*parts, *_names_elsewhere("\n".join(parts))])
 
 
 def _group(title: str, kind: type) -> list[str]:
@@ -101,6 +107,16 @@ def _group(title: str, kind: type) -> list[str]:
         meaning = texts[field.name] + (f" One of {choices}." if choices else "")
         rows.append(f"| `--{field.name.replace('_', '-')}` | {_shown(field.default)} | {_cell(meaning)} |")
     return [*rows, "\n</div>\n"]
+
+
+def _names_elsewhere(page: str) -> Iterator[str]:
+    """A table of what other libraries call the options that are on the page."""
+    yield OTHER_LIBRARIES
+    yield "| elsewhere | here |\n|---|---|"
+    for ours in sorted(set(other_libraries.OPTIONS.values())):
+        if f"| `--{ours}` |" in page:
+            theirs = [f"`{name}`" for name, option in other_libraries.OPTIONS.items() if option == ours]
+            yield f"| {', '.join(theirs)} | `--{ours}` |"
 
 
 def _choices(hint: Any) -> str:

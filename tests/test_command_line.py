@@ -8,7 +8,8 @@ from typing import Literal
 import pytest
 import tyro
 
-from ddrl import checks, cli, command_line, options
+from ddrl import algorithms, checks, cli, command_line, options, other_libraries
+from ddrl.commands.plan import PlanArguments
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
@@ -138,6 +139,8 @@ def test_every_value_goes_there_and_back_as_words():
         ("--minutes 5 pppo", r"pppo: must be one of ba3c, .*; did you mean ppo\?"),
         ("ppo --lr 1", r"did you mean --learning-rate\?"),
         ("ppo --total-timesteps 1e6", r"did you mean --agent-steps\?"),
+        ("ppo --track", r"--track: there is no such option; did you mean --loggers\?"),
+        ("ppo --device cuda", "--device: there is no such option; each worker takes a GPU by itself"),
         ("a2c --clip-range 1", "--clip-range: there is no such option for a2c; ba3c, ppo, appo, hts-ppo have it"),
         ("ppo --preset latop", r"--preset latop: there is none of that name; did you mean laptop\?"),
         ("ppo --network natur", r"--network natur: must be one of .*; did you mean nature\?"),
@@ -167,6 +170,14 @@ def test_refusals_of_ddrl_train(line, message):
         options.parse(line.split(), MACHINE)
 
 
+def test_names_of_other_libraries_stand_for_options_that_are_there():
+    kinds = {name: options.parse([name], MACHINE) for name in algorithms.names()}
+    ours = {option.name for start in kinds.values() for option in command_line.options_of(type(start), start)}
+    ours |= {option.name for option in command_line.options_of(PlanArguments)}
+    assert set(other_libraries.OPTIONS.values()) <= ours
+    assert not ours & set(other_libraries.OPTIONS), "a name of ours would be refused"
+
+
 def test_the_largest_seed_is_taken():
     assert options.parse(["ppo", "--seed", str(checks.LARGEST_SEED)], MACHINE).config.run.seed == 2**64 - 1
 
@@ -189,6 +200,8 @@ def test_the_largest_seed_is_taken():
         ("bench scaling --step-ms inf", "--step-ms inf: give one or more finite numbers above 0"),
         ("diff one", "ddrl: SECOND is missing (ddrl diff --help explains what to give)"),
         ("evaluate", "ddrl: RUN is missing (ddrl evaluate --help"),
+        ("resume runs/pong", "resume: no such command; use `ddrl train --resume RUN` (see ddrl --help)"),
+        ("plan --gpus 2", "--gpus: there is no such option; did you mean --gpus-per-node?"),
         ("evaluat", "evaluat: no such command; did you mean evaluate?"),
         ("--hlep", "--hlep: no such command; did you mean --help?"),
         ("export run --otput x", "--otput: there is no such option; did you mean --output?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,7 +80,7 @@ LIGHT = (
     "ddrl.cli", "ddrl.command_line", "ddrl.config_files", "ddrl.named_settings", "ddrl.options", "ddrl.commands.train",
     "ddrl.early_options", "ddrl.plugin_modules", "ddrl.rom_names",
     "ddrl.docstrings", "ddrl.help_page", "ddrl.train_help", "ddrl.named_runs", "ddrl.init_from", "ddrl.game_settings",
-    "ddrl.unread",
+    "ddrl.unread", "ddrl.other_libraries",
     "ddrl.commands.compare", "ddrl.commands.diff", "ddrl.commands.tune", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
     "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",
@@ -104,6 +105,14 @@ LIGHT = (
     "ddrl.commands.submit", "ddrl.commands.status", "ddrl.commands.logs", "ddrl.slurm.runs", "ddrl.slurm.site",
     "ddrl.slurm.queue", "ddrl.slurm.records", "ddrl.slurm.script", "ddrl.slurm.submission",
 )  # fmt: skip
+
+
+def test_type_checkers_read_the_annotations_of_both_packages():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    for package in ("ddrl", "cluster"):
+        assert (ROOT / package / "py.typed").exists()
+        assert "py.typed" in setup["options.package_data"][package].split()
 
 
 def module_name(path: Path) -> str:

@@ -209,7 +209,7 @@ CASES = {
     "no job": (["submit"], "submit: say what to submit"),
     "no Slurm": (SMOKE, "there is no sbatch here"),
     "no Slurm for a study": (["submit", "study", "scaling", "--quick"], "there is no sbatch here"),
-    "no queue": (["status"], "there is no Slurm here"),
+    "no queue": (["status"], "there is no Slurm here (no squeue); log in where it is, or name runs: ddrl status RUN"),
     "too few ranks": (
         [*SMOKE, "--nodes", "1", "--ranks-per-node", "3", "--parameter-servers", "4"],
         "--nodes 1 --ranks-per-node 3: 3 ranks, and other roles leave none of them for workers",

@@ -133,7 +133,15 @@ ALGORITHM = Algorithm(
     loss=loss,
     names={
         "a2c": Name("A2C", _presets(a2c, stooke=stooke_a2c)),
-        "a3c": Name("A3C", _presets(a3c, stooke=stooke_a3c)),
-        "hts-a2c": Name("HTS-A2C", _presets(hts_a2c)),
+        "a3c": Name(
+            "A3C",
+            _presets(a3c, stooke=stooke_a3c),
+            about="A3C: A2C in each of several workers, which update a central store (Stooke and Abbeel 2018).",
+        ),
+        "hts-a2c": Name(
+            "HTS-A2C",
+            _presets(hts_a2c),
+            about="HTS-A2C: A2C that acts and learns at the same time, exactly one rollout apart (Liu et al. 2020).",
+        ),
     },
 )

@@ -271,6 +271,11 @@ ALGORITHM = Algorithm(
     critic=critic,
     names={
         "dpg": Name("DPG", {"default": dpg, "laptop": laptop, "smoke": smoke}, GAME),
-        "apex-dpg": Name("Ape-X DPG", {"default": apex_dpg, "laptop": laptop_apex, "smoke": smoke_apex}, GAME),
+        "apex-dpg": Name(
+            "Ape-X DPG",
+            {"default": apex_dpg, "laptop": laptop_apex, "smoke": smoke_apex},
+            GAME,
+            "Ape-X DPG: DPG with actors, replay shards, and a learner in ranks of their own (Horgan et al. 2018).",
+        ),
     },
 )

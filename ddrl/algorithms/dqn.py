@@ -383,9 +383,15 @@ ALGORITHM = Algorithm(
     targets=AheadTargets(targets, target_shape, lambda config: config.double),
     draw=draw,
     names={
-        "dqn": Name("DQN", _presets(dqn, LASAGNE_RMSPROP)),
-        "categorical-dqn": Name("Categorical DQN", _presets(categorical_dqn, {}, **CATEGORICAL_UPDATES)),
-        "rainbow": Name("epsilon-Rainbow", _presets(rainbow, {"adam_epsilon": 0.005 / BATCH_SIZE})),
-        "apex-dqn": Name("Ape-X DQN", {"default": apex_dqn, "laptop": laptop_apex, "smoke": smoke_apex}),
+        "dqn": Name("DQN", _presets(dqn, LASAGNE_RMSPROP),
+            about="DQN: Q-learning from a replay; double, dueling, and n-step are options (Mnih et al. 2015)."),
+        "categorical-dqn": Name("Categorical DQN", _presets(categorical_dqn, {}, **CATEGORICAL_UPDATES),
+            about="Categorical DQN, or C51: DQN that learns distributions of returns (Bellemare et al. 2017)."),
+        "rainbow": Name("epsilon-Rainbow", _presets(rainbow, {"adam_epsilon": 0.005 / BATCH_SIZE}),
+            about="epsilon-Rainbow: C51 with double, dueling, n-step, and priorities, without noisy layers "
+            "(Hessel et al. 2018)."),
+        "apex-dqn": Name("Ape-X DQN", {"default": apex_dqn, "laptop": laptop_apex, "smoke": smoke_apex},
+            about="Ape-X DQN: DQN with actors, replay shards, and a learner in ranks of their own "
+            "(Horgan et al. 2018)."),
     },
-)
+)  # fmt: skip

@@ -268,7 +268,15 @@ ALGORITHM = Algorithm(
     loss=loss,
     names={
         "ppo": Name("PPO", _presets(ppo, stooke=stooke_ppo, mujoco=mujoco)),
-        "appo": Name("APPO", _presets(appo, rate=1e-3 / 4, stooke=stooke_appo)),
-        "hts-ppo": Name("HTS-PPO", _presets(hts_ppo)),
+        "appo": Name(
+            "APPO",
+            _presets(appo, rate=1e-3 / 4, stooke=stooke_appo),
+            about="APPO: PPO in each of several workers, which update a central store (Stooke and Abbeel 2018).",
+        ),
+        "hts-ppo": Name(
+            "HTS-PPO",
+            _presets(hts_ppo),
+            about="HTS-PPO: PPO that acts and learns at the same time, exactly one rollout apart (Liu et al. 2020).",
+        ),
     },
 )

@@ -31,11 +31,13 @@ class Name(NamedTuple):
         presets: name of a preset -> its settings. `default` must be there; ddrl's own names have `laptop` and `smoke`,
             too.
         game: of all presets, where none is named (empty: the preset's own).
+        about: what it is, in a sentence that begins with its printed name (empty: the first of its module says so).
     """
 
     printed: str
     presets: Mapping[str, Preset]
     game: str = ""
+    about: str = ""
 
 
 class AheadTargets(NamedTuple):

@@ -26,6 +26,7 @@ from ddrl.job.layout import JobContext
 from ddrl.learner import Policy
 from ddrl.networks.network import Network
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.sampling.rewards import transform_of
 from ddrl.targets import CriticFunction
 from ddrl.types import Unroll
 
@@ -51,7 +52,7 @@ def segment_maker(
         **actor_arguments(config, [environment], 0, actor) | {"seed": seed},
         draw=exploration(config, metrics, network.action_space),
         discount=lambda version: config.algorithm.discount,
-        transform_reward=config.algorithm.transform_reward,
+        transform_reward=transform_of(config, metrics),
         life_loss_terminal=config.environment.life_loss_terminal,
         ended=threading.Event(),
         last_value=False,

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from ddrl import algorithms, checks, command_line, early_options, options
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.other_libraries import meant_by
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import check_json_output, write_json_output
 
@@ -105,7 +106,7 @@ class Benchmark:
         """Refuses a mistyped option: close to one of the benchmark's own, and not an option of `ddrl train`."""
         own, others = command_line.names_of(command_line.options_of(self.arguments)), option_names()
         for name in (command_line.name_of(word) for word in rest if word.startswith("--")):
-            meant = command_line.meant_by(name, own, "--")
+            meant = meant_by(name, own, "--")
             if meant and name.removeprefix("no-") not in others:
                 raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
 

@@ -29,6 +29,7 @@ from ddrl.sampling.minibatches import Minibatches
 from ddrl.sampling.normalization import RunningReturns, Seen
 from ddrl.sampling.pool import DataPointPool
 from ddrl.sampling.predictors import Predictors
+from ddrl.sampling.rewards import Transform, transform_of
 from ddrl.sampling.rollout_schedules import DoubleBuffered, RolloutSchedule, SynchronizedRollouts
 from ddrl.sampling.rollouts import RolloutActor, UnrollActor, UnrollBatcher, empty_unroll
 from ddrl.sampling.schedules import Asynchronous, Schedule, Synchronized
@@ -128,8 +129,11 @@ def make_schedule(
     config: TrainConfig, environments: list[VectorEnvironment], network: Network, metrics: RankMetrics, worker: int
 ) -> Schedule:
     """A worker's schedule over its environments."""
-    returns = running_returns(config, environments) if network.normalization.rewards else []
-    schedule = _schedule(config, environments, network, metrics, worker, returns)
+    transform_reward = transform_of(config, metrics)
+    returns = running_returns(config, environments, transform_reward) if network.normalization.rewards else []
+    if returns:  # they transform rewards, which nobody does after them then
+        transform_reward = as_they_are
+    schedule = _schedule(config, environments, network, metrics, worker, returns, transform_reward)
     if network.normalization.size:
         shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
         components = sum(float_fields(shape, dtype).values())
@@ -137,10 +141,12 @@ def make_schedule(
     return schedule
 
 
-def running_returns(config: TrainConfig, environments: list[VectorEnvironment]) -> list[RunningReturns]:
-    """Of each group; they transform rewards, which nobody does after them then."""
-    algorithm, from_replay = config.algorithm, config.has_replay
-    of_rewards = algorithm.discount, algorithm.transform_reward, config.environment.life_loss_terminal
+def running_returns(
+    config: TrainConfig, environments: list[VectorEnvironment], transform_reward: Transform
+) -> list[RunningReturns]:
+    """Of each group."""
+    from_replay = config.has_replay
+    of_rewards = config.algorithm.discount, transform_reward, config.environment.life_loss_terminal
     return [RunningReturns(environment.num_envs, *of_rewards, scales=not from_replay) for environment in environments]
 
 
@@ -151,13 +157,13 @@ def _schedule(
     metrics: RankMetrics,
     worker: int,
     returns: list[RunningReturns],
+    transform_reward: Transform,
 ) -> Schedule:
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     common = [actor_arguments(config, environments, group, worker) for group in range(len(environments))]
     draw = exploration(config, metrics, network.action_space)
     of_groups: Sequence[RunningReturns | None] = returns or [None] * len(environments)
     common = [{**arguments, "draw": draw, "returns": own} for arguments, own in zip(common, of_groups, strict=True)]
-    transform_reward = as_they_are if returns else config.algorithm.transform_reward
     data = config.algorithm.learns_from
     if isinstance(data, FromDataPoints):
         of_points = Policy(network, shape, dtype, (environments[0].batch_size,))
@@ -227,7 +233,7 @@ def _on_data_points(
     policy: Policy,
     metrics: RankMetrics,
     common: list[dict[str, Any]],
-    transform_reward: Callable[[np.ndarray], np.ndarray],
+    transform_reward: Transform,
     worker: int,
 ) -> Schedule:
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype

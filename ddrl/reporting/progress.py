@@ -50,6 +50,7 @@ class Progress:
         self._clock = clock
         self._said = self._drawn = clock()
         self.state = RunState(config, clock())
+        self._told = self.state.train  # the newest record that has a plain line
         self._panel = self._console.is_terminal and not self._console.is_dumb_terminal
         self._size = self._console.size
         self._live = Live(
@@ -91,9 +92,9 @@ class Progress:
         now = self._clock()
         if not self._panel:
             if now - self._said >= PLAIN_SECONDS:
-                self._said = now
-                before = f"{duration(self.state.phase_seconds(now))} {self.state.phase} ..."
-                self._print(plain_line(self.state) if self.state.train else before)
+                known, self._said, self._told = self._told, now, self.state.train
+                waits = f"{duration(self.state.phase_seconds(now))} {self.state.phase} ..."
+                self._print(waits if self.state.train is known else plain_line(self.state))
         elif news or self._console.size != self._size or now - self._drawn >= PANEL_SECONDS:
             self._drawn = now
             self._clear_if_resized()

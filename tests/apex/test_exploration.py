@@ -118,6 +118,11 @@ def test_an_epsilon_that_falls_goes_on_from_the_agent_steps_before(first_steps, 
     assert total / count == pytest.approx((ends + left * (1.0 - ends)).mean(), abs=STEPS * config.rows / 1_000)
 
 
+def test_an_actor_tells_of_rewards_that_are_clipped(first_steps):
+    events = first_steps(config_of("apex-dqn", "smoke", reward_scale=3.0), 0)[2]["events"]
+    assert [event["name"] for event in events] == ["reward_clipped"]
+
+
 def test_where_the_ladder_is_zero_the_first_actions_are_greedy(first_steps):
     config = config_of("apex-dqn", "smoke", **LADDER | {"epsilon_end": 0.0})
     actions, values, _ = first_steps(config, 0)

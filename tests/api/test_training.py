@@ -155,6 +155,10 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
     "names, line",
     [
         ({"learning_rat": 1.0}, "learning_rat: ppo has no such setting; did you mean learning_rate?"),
+        ({"env": "CartPole-v1"}, "env: ppo has no such setting; did you mean game?"),
+        ({"total_timesteps": 10**6}, "total_timesteps: ppo has no such setting; did you mean agent_steps?"),
+        ({"tau": 0.5}, "tau: ppo has no such setting: `ddrl train --help` lists all"),
+        ({"atoms": 51}, "atoms: ppo has no such setting; dqn, categorical-dqn, rainbow, apex-dqn have it"),
         ({"minutes": "2"}, "--minutes is '2', which is not of type float"),
         ({"agent_steps": 1.5}, "--agent-steps is 1.5, which is not of type int"),
         ({"evaluator": 1}, "--evaluator is 1, which is not of type bool"),

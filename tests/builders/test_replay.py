@@ -42,7 +42,8 @@ class Worker:
         first = self.environments[0]
         self.network = network_for(self.config, first)
         self.learner = make_learner(self.config, self.network, first.observation_shape, first.observation_dtype)
-        self.schedule = make_schedule(self.config, self.environments, self.network, RankMetrics("worker", 0), 0)
+        self.metrics = RankMetrics("worker", 0)
+        self.schedule = make_schedule(self.config, self.environments, self.network, self.metrics, 0)
         self.optimizer = make_optimizer(config.optimizer, self.network.size)
         self.parameters = np.asarray(self.network.initial_parameters(1), np.float32).copy()
         self.version = 0
@@ -85,6 +86,14 @@ def test_every_algorithm_of_the_family_solves_catch(name):
     with Worker(config_of(algorithm, "smoke", **QUICK, **changes)) as worker:
         # all 18 runs with other seeds solve it (double, n-step, categorical); after 1,600 updates one of 28 did not
         assert worker.train(2_400).score() >= 0.8  # chance: -0.6
+
+
+@pytest.mark.parametrize("changes", [{}, {"normalize_rewards": True}])
+def test_a_worker_tells_of_rewards_that_are_clipped(changes):
+    with Worker(config_of("dqn", "smoke", reward_scale=3.0, **changes)) as worker:
+        worker.train(1)
+        events = worker.metrics.report()["events"]
+    assert [event["name"] for event in events] == ["reward_clipped"]
 
 
 def recorded(config, updates):

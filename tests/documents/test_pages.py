@@ -154,6 +154,7 @@ def test_settings_of_the_site_are_those_of_the_command_line():
         assert f"| `{name}` |" in page, name
     assert "workers average among themselves" in page, "the text of an option that is made up of parts"
     assert "| `learning-rate` | 0.00025 | 0.00025 |" in from_presets
+    assert "| `clip-coef`, `clip-param`, `ppo-clip-ratio` | `--clip-range` |" in page.partition("## Names in other")[2]
     assert all(line.count(" | ") >= 2 for line in page.splitlines() if line.startswith("| `--"))
     assert not re.search(r"\|\s*\|$", page, re.MULTILINE), "a setting without a text"
 

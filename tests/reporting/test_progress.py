@@ -147,6 +147,19 @@ def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
     ]
 
 
+def test_without_terminal_no_line_is_printed_again_while_nothing_new_comes():
+    console, file = recorded(terminal=False)
+    clock = Clock()
+    with Progress(TrainConfig(algorithm=BA3CConfig()), console, clock) as progress:
+        progress.update([TRAIN])
+        progress.enter(DRAWING)
+        for _ in range(3):
+            clock.now += 10.5
+            progress.tick()
+    _, _, line, *others = text_of(file).splitlines()
+    assert line.startswith("1:23  update 1,234 ") and others == ["0:21 drawing ...", "0:31 drawing ..."]
+
+
 def test_without_terminal_a_long_start_is_announced_once():
     console, file = recorded(terminal=False)
     clock = Clock()
