@@ -128,9 +128,9 @@ def gather_json(comm: Any, content: Any) -> list[Any]:
 
 def ranks_per_core(seats: Sequence[Seat], rank: int) -> float:
     """Ranks on the host of a rank for each core that any of them may use; 0 if nobody knows the cores."""
-    neighbours = [seat for seat in seats if seat.host == seats[rank].host]
-    cores = {core for seat in neighbours for core in seat.cores}
-    return len(neighbours) / len(cores) if cores else 0.0
+    neighbors = [seat for seat in seats if seat.host == seats[rank].host]
+    cores = {core for seat in neighbors for core in seat.cores}
+    return len(neighbors) / len(cores) if cores else 0.0
 
 
 def made_up(

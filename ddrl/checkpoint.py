@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import hashlib
-import io
 import itertools
 import json
 import math
@@ -20,13 +18,13 @@ import os
 import platform
 import re
 import sys
-import zipfile
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ddrl import sealed
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.files import new_file, read_regular, sync_directory
@@ -43,9 +41,6 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Name and shape of each tensor of the network, in the order of the flat vector."""
 
 _NAME = re.compile(r"update-(\d{9,})\.npz")
-_SEAL = b"ddrl-checkpoint sha256 "
-_DIGEST_BYTES = 64
-_TRAILER_BYTES = len(_SEAL) + _DIGEST_BYTES
 _SCALARS = {
     "version": int, "step": int, "agent_steps": int, "wall_seconds": float, "optimizer_count": int, "counters": dict,
     "config": dict, "stamp": dict,
@@ -189,7 +184,7 @@ def sweep_best(run_dir: str | Path) -> None:
 
 def _save(path: Path, checkpoint: Checkpoint, keep: int = 0) -> Path:
     """Writes a file; then, unless `keep` is 0, removes all but the newest sound versions beside it."""
-    data = _seal(encode_arrays(_to_arrays(checkpoint)))
+    data = sealed.archive_bytes(encode_arrays(_to_arrays(checkpoint)))
     try:
         path.parent.mkdir(mode=0o755, exist_ok=True)  # not the run directory: a lost one is not made anew
         _write_atomically(path, data)
@@ -347,21 +342,11 @@ def _length(value: Any) -> int:
     return value
 
 
-def _seal(data: bytes) -> bytes:
-    """Append the zip comment that ends in the SHA-256 of all bytes before it."""
-    buffer = io.BytesIO(data)
-    with zipfile.ZipFile(buffer, "a") as archive:
-        archive.comment = _SEAL + b"0" * _DIGEST_BYTES
-    body = buffer.getvalue()[:-_DIGEST_BYTES]
-    return body + hashlib.sha256(body).hexdigest().encode()
-
-
 def _trouble(data: bytes) -> str:
     """What is wrong with the bytes of a file, or an empty string."""
-    sealed = data[-_TRAILER_BYTES:-_DIGEST_BYTES] == _SEAL
-    if sealed and hashlib.sha256(data[:-_DIGEST_BYTES]).hexdigest().encode() == data[-_DIGEST_BYTES:]:
+    if sealed.archive_is_sound(data):
         return ""
-    if b"manifest.npy" in data[:64] or sealed:
+    if b"manifest.npy" in data[:64] or sealed.is_archive(data):
         return f"is damaged or cut short ({len(data)} bytes do not match their SHA-256)"
     return "was not written by ddrl"
 

@@ -7,25 +7,22 @@ help keeps the line breaks of the source, so the pages are made here.
 from __future__ import annotations
 
 import dataclasses
-import decimal
-import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import tyro
 
-from ddrl.checks import did_you_mean
 from ddrl.docstrings import field_texts, paragraphs
 from ddrl.errors import UsageError
 from ddrl.help_page import Entry, Section, page
+from ddrl.option_values import item_of, shown, value_of, without_none
 from ddrl.other_libraries import OPTIONS, meant_by
 
 Kind = TypeVar("Kind")
 HELP = ("-h", "--help")
 HELP_NAME = "help"
 TYRO = "--tyro-"  # its options for the completion of shells
-LARGEST_EXPONENT = 30  # of a whole number: larger than any limit, and still quick to write out
 WORDS = {
     "config": "FILE", "dir": "DIR", "game": "GAME", "game-options": "KEY=VALUE...", "init-from": "RUN", "json": "FILE",
     "output": "PATH", "plugin": "MODULE", "resume": "RUN", "run-dir": "DIR", "sbatch-options": "WORDS",
@@ -74,7 +71,7 @@ class Option(NamedTuple):
             return (self.field.removesuffix("s") if not self.field.endswith("ies") else f"{self.field[:-3]}y").upper()
         if self.name in WORDS and self.hint is not bool:
             return WORDS[self.name]
-        hint = item_of(self.hint) or _without_none(self.hint)
+        hint = item_of(self.hint) or without_none(self.hint)
         if self.choices:
             listed = choices_word(self.choices)
             return listed if len(listed) <= LONGEST_CHOICES else "NAME"
@@ -134,7 +131,7 @@ def read_known(
         print(help_of(kind, prog, default, description, others), end="")
         raise SystemExit(0)
     if not any(word.startswith(TYRO) for word in words):
-        words = list(_checked(words, list(options_of(kind, default)), prog, others, hint, default is None))
+        words = list(_Words(words, list(options_of(kind, default)), prog, others, hint).checked(default is None))
     more: dict[str, Any] = {} if default is None else {"default": default}
     if others:
         return tyro.cli(
@@ -186,26 +183,6 @@ def help_of(kind: type, prog: str, default: Any = None, description: str | None 
                 sections, closing)  # fmt: skip
 
 
-def shown(value: Any) -> str:
-    """A value as it would be typed; empty for an empty one."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, tuple):
-        return " ".join(map(shown, value))
-    if isinstance(value, (int, float)):
-        return min(_ways_to_write(value), key=len)
-    return str(value)
-
-
-def _ways_to_write(value: float) -> Iterator[str]:
-    """Yields a number in digits and, if it is large or small enough, also with an exponent."""
-    yield f"{value:.6g}" if float(f"{value:.6g}") == value and "e" not in f"{value:.6g}" else str(value)
-    digits, exponent = f"{value:e}".split("e")
-    power = f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
-    if float(power) == value and not 1e-4 <= abs(value) < 1e5:
-        yield power
-
-
 def _section(group: str, options: Sequence[Option], default: Any) -> Section:
     """The section of a group's options; a short description of the group is its title."""
     about = paragraphs(options[0].kind.__doc__) if group else []
@@ -246,40 +223,6 @@ def given(argv: Sequence[str], options: Collection[Option]) -> set[str]:
     return {option.name for option in options if names & {option.name, f"no-{option.name}"}}
 
 
-def value_of(hint: Any, text: str) -> Any:
-    """Reads a text as a value of a type: a choice, a number, a text, a boolean, or an optional one of these.
-
-    Raises:
-        ValueError: the text is no such value; the message says why.
-    """
-    if typing.get_origin(hint) is typing.Annotated:
-        hint = typing.get_args(hint)[0]
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-        return None if text == "None" and len(kinds) < len(typing.get_args(hint)) else value_of(kinds[0], text)
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        if text not in choices:
-            named = list(filter(None, choices))  # an empty one stands for what is not given
-            raise ValueError(f"must be one of {', '.join(map(str, named))}{did_you_mean(text, named)}")
-        return text
-    if hint is bool:
-        return _truth(text)
-    if hint is int:
-        return _whole_number(text)
-    if hint is float:
-        try:
-            return float(text)
-        except ValueError as error:
-            raise ValueError("must be a number") from error
-    return text
-
-
-def item_of(hint: Any) -> Any:
-    """The type of the values in a list; None if the type is no list."""
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
-
-
 def words_of(option: Option, value: Any) -> list[str]:
     """The words of a command line that give an option this value."""
     if isinstance(value, bool):
@@ -293,88 +236,90 @@ def _text(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _truth(text: str) -> bool:
-    known = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    if text.lower() not in known:
-        raise ValueError("must be true or false")
-    return known[text.lower()]
-
-
-def _whole_number(text: str) -> int:
-    try:
-        number = decimal.Decimal(text)
-    except decimal.InvalidOperation:
-        number = decimal.Decimal("nan")
-    if not number.is_finite() or number.adjusted() > LARGEST_EXPONENT or number != number.to_integral_value():
-        raise ValueError("must be a whole number, such as 1000000 or 1e6")
-    return int(number)
-
-
-def _checked(
-    words: list[str], options: Sequence[Option], prog: str, others: bool, hint: Callable[[str], str], must_be: bool
-) -> Iterator[str]:
-    """Checks the words of a command line and yields them with whole numbers written out.
+class _Words:
+    """The words of a command line, which are checked one after the other.
 
     Args:
-        must_be: positional words without a default must be given.
+        prog: the command that has them.
+        others: words that are no options of this command are left as they are, not refused.
+        hint: name that is no option -> what else the error says about it.
     """
-    by_name = {option.name: option for option in options if not option.positional}
-    positional = [option for option in options if option.positional]
-    last, begun = None, None  # the option, and the positional one, whose list of values goes on
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--"):
-            option = last or (None if others else next(iter(positional), None))
-            begun = option if option in positional else None
-            if begun is not None and item_of(begun.hint) is None:
-                positional.remove(begun)
-            if option is None and not others:
-                raise UsageError(f"{word:.80} belongs to no option ({prog} --help explains the options)")
-            yield _checked_value(option, word, f"{word:.80}" if option.positional else "") if option else word
-            continue
-        name, last = name_of(word), None
-        if begun in positional:  # an option ends its list
-            positional.remove(begun)
-        switch = by_name.get(name, by_name.get(name.removeprefix("no-")))
+
+    def __init__(
+        self, words: list[str], options: Sequence[Option], prog: str, others: bool, hint: Callable[[str], str]
+    ) -> None:
+        self._words, self._prog, self._others, self._hint, self._options = words, prog, others, hint, options
+        self._by_name = {option.name: option for option in options if not option.positional}
+        self._positional = [option for option in options if option.positional]  # those that take further words
+        self._last: Option | None = None  # the option whose list of values goes on
+        self._begun: Option | None = None  # the positional one whose list goes on
+
+    def checked(self, must_be: bool) -> Iterator[str]:
+        """Yields the words with whole numbers written out.
+
+        Args:
+            must_be: positional words without a default must be given.
+        """
+        while self._words:
+            word = self._words.pop(0)
+            yield self._option(word) if word.startswith("--") else self._value(word)
+        for option in self._positional:
+            if must_be and item_of(option.hint) is None and option.value() is dataclasses.MISSING:
+                raise UsageError(f"{option.word} is missing ({self._prog} --help explains what to give)")
+
+    def _value(self, word: str) -> str:
+        """A word that is no option: one more value of the option before it, or a positional word."""
+        option = self._last or (None if self._others else next(iter(self._positional), None))
+        self._begun = option if option in self._positional else None
+        if self._begun is not None and item_of(self._begun.hint) is None:
+            self._positional.remove(self._begun)
+        if option is None and not self._others:
+            raise UsageError(f"{word:.80} belongs to no option ({self._prog} --help explains the options)")
+        return _checked_value(option, word, f"{word:.80}" if option.positional else "") if option else word
+
+    def _option(self, word: str) -> str:
+        """An option, with its value unless that is a list, whose words follow."""
+        name, self._last = name_of(word), None
+        if self._begun in self._positional:  # an option ends its list
+            self._positional.remove(self._begun)
+        switch = self._by_name.get(name, self._by_name.get(name.removeprefix("no-")))
         if switch is not None and switch.hint is bool and (switch.negative or name == switch.name):
-            if "=" in word:  # whose value would be read as a word of its own
-                off = f" or --no-{switch.name}" if switch.negative else ""
-                raise UsageError(f"{word:.80}: it takes no value; write --{switch.name}{off}")
-            yield word
-        elif name in by_name:
-            option = by_name[name]
-            if "=" in word:
-                yield word.split("=", maxsplit=1)[0] + "=" + _checked_value(option, word.split("=", maxsplit=1)[1])
-                continue
-            if item_of(option.hint) is not None:
-                last = option
-                yield word
-            elif not words or words[0].startswith("--"):
-                seen = f", not {words[0]}; or write --{name}={words[0]}" if words else ""
-                raise UsageError(f"--{name}: it needs a value{seen}")
-            else:  # as one word, or a value that begins with a dash would be taken for an option
-                yield f"{word}={_checked_value(option, words.pop(0))}"
-        elif others:
-            yield word
-        else:
-            meant = _alone(name, options, prog) or hint(name) or meant_by(name, [*by_name, HELP_NAME], "--")
-            raise UsageError(f"--{name}: there is no such option{meant} ({prog} --help explains the options)")
-    for option in positional:
-        if must_be and item_of(option.hint) is None and option.value() is dataclasses.MISSING:
-            raise UsageError(f"{option.word} is missing ({prog} --help explains what to give)")
+            return _switched(switch, word)
+        if name in self._by_name:
+            return self._with_value(self._by_name[name], word)
+        if self._others:
+            return word
+        meant = _alone(name, self._options, self._prog) or self._hint(name)
+        meant = meant or meant_by(name, [*self._by_name, HELP_NAME], "--")
+        raise UsageError(f"--{name}: there is no such option{meant} ({self._prog} --help explains the options)")
+
+    def _with_value(self, option: Option, word: str) -> str:
+        """An option with its value in one word; the words of a list follow it."""
+        if "=" in word:
+            return word.split("=", maxsplit=1)[0] + "=" + _checked_value(option, word.split("=", maxsplit=1)[1])
+        if item_of(option.hint) is not None:
+            self._last = option
+            return word
+        if not self._words or self._words[0].startswith("--"):
+            name = name_of(word)
+            seen = f", not {self._words[0]}; or write --{name}={self._words[0]}" if self._words else ""
+            raise UsageError(f"--{name}: it needs a value{seen}")
+        # As one word, or a value that begins with a dash would be taken for an option.
+        return f"{word}={_checked_value(option, self._words.pop(0))}"
+
+
+def _switched(switch: Option, word: str) -> str:
+    """A word that turns a boolean option on or off. Raises UsageError for a value, which would be read as a word."""
+    if "=" in word:
+        off = f" or --no-{switch.name}" if switch.negative else ""
+        raise UsageError(f"{word:.80}: it takes no value; write --{switch.name}{off}")
+    return word
 
 
 def _alone(name: str, options: Sequence[Option], prog: str) -> str:
     """The end of a refusal of a positional word that was given with a name; empty if the name is not that of one."""
     words = [option.word for option in options if option.positional and option.name == OPTIONS.get(name, name)]
     return "".join(f"; it stands without a name, as in `{prog} {word}`" for word in words)
-
-
-def _without_none(hint: Any) -> Any:
-    """The type of an optional value, or the type itself."""
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
-        return hint
-    return next(kind for kind in typing.get_args(hint) if kind is not type(None))
 
 
 def _checked_value(option: Option, text: str, shown: str = "") -> str:

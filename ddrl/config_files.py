@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from ddrl.command_line import Option, item_of, value_of, words_of
+from ddrl.command_line import Option, words_of
 from ddrl.errors import UsageError, read_as
 from ddrl.files import read_regular
+from ddrl.option_values import item_of, value_of
 from ddrl.other_libraries import meant_by
 
 LARGEST_BYTES = 1_000_000

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,11 @@ from ddrl.checks import did_you_mean
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.early_options import Parser, joined, take_plugins
 from ddrl.errors import UsageError
-from ddrl.game_settings import check_game, unusual, with_fitting_network
-from ddrl.init_from import with_source_fixed
-from ddrl.named_runs import go_on
+from ddrl.game_settings import with_fitting_network
 from ddrl.named_settings import algorithms_with, plain, typed, with_settings
 from ddrl.other_libraries import meant_by
-from ddrl.reporting.callbacks import check_names
 from ddrl.resumable import check_resumable, with_schedules_of
 from ddrl.types import Machine
-from ddrl.unread import unread
 
 # Plugins add names, so the choices are made when a command line is read.
 AlgorithmName = typing.Annotated[
@@ -342,63 +338,6 @@ def _begun(run_dir: str | None, resume: str | None) -> str | None:
     return None if rundir.read_json(path / rundir.CONFIG) is None and rundir.untrained(path) else run_dir
 
 
-class Wanted(typing.NamedTuple):
-    """What `ddrl train` is to do.
-
-    Attributes:
-        config: all settings.
-        resume: the directory of the run to resume; None for a new run.
-        trains_more: train further even if the run lacks only its final evaluation.
-    """
-
-    config: TrainConfig
-    resume: Path | None
-    trains_more: bool = False
-
-
-def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> Wanted:
-    """What a command line asks for, after a check that its game and the checkpoint to resume from exist.
-
-    Args:
-        argv: the words after the command.
-        machine: the machine on which they are read.
-        with_game: check the game and its replay, too.
-
-    Raises:
-        UsageError: the settings are refused, or the game or checkpoint does not exist.
-    """
-    return ready(parse(argv, machine), machine, with_game)
-
-
 def warn(text: str) -> None:
     """Tells the user something in one line that does not end the program."""
     print(f"ddrl: {text}", file=sys.stderr)
-
-
-def ready(
-    arguments: TrainArguments, machine: Machine, with_game: bool = True, tell: Callable[[str], None] = warn
-) -> Wanted:
-    """As `checked`, for arguments that were read before.
-
-    Args:
-        arguments: from `parse` or `settings_of`.
-        machine: the machine on which they were read.
-        with_game: check the game and its replay, too, and tell the user what was chosen.
-        tell: called with each text for the user.
-
-    Raises:
-        UsageError: as `checked`.
-    """
-    config, has_checkpoint = arguments.config, bool(arguments.resume and list_checkpoints(arguments.resume))
-    if arguments.resume and not arguments.resume_or_start and not has_checkpoint:
-        raise UsageError(f"--resume {arguments.resume}: {go_on(arguments.resume)}")
-    check_names(config.run.loggers, config.run.callbacks)
-    if with_game:
-        config = config if has_checkpoint else with_source_fixed(config)
-        space = check_game(config, machine, resumes=has_checkpoint)
-        control = "mujoco" in {*algorithms.names()[arguments.algorithm].presets} - {arguments.preset}
-        told = [] if arguments.resume else unusual(config, space, control)
-        vain = [f"warning: {line}" for line in unread(config, arguments.chosen, space)]
-        for note in (*arguments.notes, *vain, *told):
-            tell(note)
-    return Wanted(config, Path(arguments.resume) if arguments.resume else None, arguments.trains_more)

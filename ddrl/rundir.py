@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import itertools
 import os
 import re
@@ -24,7 +23,7 @@ from ddrl import checks, plugin_modules, sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
-from ddrl.files import open_regular, read_regular, tail, write_whole
+from ddrl.files import read_regular, tail, write_whole
 from ddrl.named_runs import go_on
 from ddrl.run_lock import LOCK, locked
 
@@ -314,60 +313,6 @@ def read_json(path: Path) -> Any:
         return sealed.read_file(read_regular(path)).content
     except (OSError, ValueError):
         return None
-
-
-PART_BYTES = 1 << 22
-"""How much of a file of lines is in memory at once."""
-
-
-class JsonLines:
-    """Follows a file of JSON lines that another process appends to.
-
-    Args:
-        path: path of the file, which need not exist yet.
-        from_end: leave out the lines that are there already.
-
-    Attributes:
-        damaged: number of lines that were left out, as they are no JSON objects or do not match their checksum.
-    """
-
-    def __init__(self, path: Path, from_end: bool = False):
-        self._path, self.damaged, self._offset = path, 0, 0
-        if from_end:
-            for _ in self.lines():  # not the file's size: whoever appends cuts off half a line at the end first
-                pass
-
-    def read(self) -> list[dict[str, Any]]:
-        """The records of the whole lines that came since the last call."""
-        return [record for line in self.lines() if (record := self.record(line)) is not None]
-
-    def record(self, line: bytes) -> dict[str, Any] | None:
-        """The record in a line; None for a damaged line, which is counted."""
-        try:
-            return sealed.read_line(line).content
-        except ValueError:
-            self.damaged += 1
-            return None
-
-    def lines(self) -> Iterator[bytes]:
-        """Yields the whole lines that came since the last call, without line ends; memory holds PART_BYTES of them."""
-        try:
-            with open_regular(self._path) as file:
-                while data := _read_at(file, self._offset):
-                    whole = data[: data.rfind(b"\n") + 1]
-                    if not whole and len(data) == PART_BYTES:
-                        whole = data  # no record is that long: it is read as damaged
-                    self._offset += len(whole)
-                    yield from whole.removesuffix(b"\n").split(b"\n") if whole else ()
-                    if len(data) < PART_BYTES:
-                        return
-        except OSError:
-            return
-
-
-def _read_at(file: io.FileIO, offset: int) -> bytes:
-    file.seek(offset)
-    return file.read(PART_BYTES)
 
 
 LAUNCHER_PID = "DDRL_LAUNCHER_PID"

@@ -1,14 +1,17 @@
-"""JSON with a checksum of itself, by which a single changed bit is found.
+"""JSON and zip archives with a checksum of themselves, by which a single changed bit is found.
 
-A file ends in the SHA-256 of what is before it, and a line of a file of lines in a CRC-32. JSON without a checksum was
-written by an earlier version, or by hand.
+A JSON file ends in the SHA-256 of what is before it, and a line of a file of lines in a CRC-32. JSON without a checksum
+was written by an earlier version, or by hand. The comment of an archive, a checkpoint, ends in the SHA-256 of every
+byte before it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +20,9 @@ FILE_KEY, LINE_KEY = "sha256", "crc32"
 
 _FILE = re.compile(rb'(.*),\n  "sha256": "([0-9a-f]{64})"\n\}\n', re.DOTALL)
 _LINE = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}\n?', re.DOTALL)
+_ARCHIVE = b"ddrl-checkpoint sha256 "
+_DIGEST_BYTES = 64
+_TRAILER_BYTES = len(_ARCHIVE) + _DIGEST_BYTES
 _CHECKSUM = {FILE_KEY: re.compile("[0-9a-f]{64}"), LINE_KEY: re.compile("[0-9a-f]{8}")}
 
 
@@ -79,3 +85,22 @@ def _read(data: bytes, key: str, right: bool | None) -> Read:
         raise ValueError(f"the name of its {key} is damaged")
     content.pop(key, None)
     return Read(content, bool(right))
+
+
+def archive_bytes(data: bytes) -> bytes:
+    """The bytes of a zip archive with a comment that ends in the SHA-256 of all bytes before it."""
+    buffer = io.BytesIO(data)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = _ARCHIVE + b"0" * _DIGEST_BYTES
+    body = buffer.getvalue()[:-_DIGEST_BYTES]
+    return body + hashlib.sha256(body).hexdigest().encode()
+
+
+def is_archive(data: bytes) -> bool:
+    """Whether these are the bytes of an archive with a checksum, right or wrong."""
+    return data[-_TRAILER_BYTES:-_DIGEST_BYTES] == _ARCHIVE
+
+
+def archive_is_sound(data: bytes) -> bool:
+    """Whether these are the bytes of an archive that matches its checksum."""
+    return is_archive(data) and hashlib.sha256(data[:-_DIGEST_BYTES]).hexdigest().encode() == data[-_DIGEST_BYTES:]

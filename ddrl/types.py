@@ -1,7 +1,7 @@
 """Records that pass between the four concerns (algorithm, schedule, exchange, placement).
 
 Arrays are NumPy on the host; nothing here imports TensorFlow. Shapes use B for a batch of
-data-points or environments, T for steps, N for the length of the flat parameter vector. An observation is an array,
+data-points or simulators, T for steps, N for the length of the flat parameter vector. An observation is an array,
 <uint8, bool or float32>[B, ...], or of several fields: <structured>[B], see `ddrl.structured`.
 """
 
@@ -70,7 +70,7 @@ class Transitions(NamedTuple):
 
 
 class Unroll(NamedTuple):
-    """T steps of B environments, time first.
+    """T steps of B simulators, time first.
 
     An episode that ends at step t leaves its final observation in row t + 1. The action on that observation is
     ignored (the next step gives the first observation of the next episode), so row t + 1 is not valid.
@@ -260,7 +260,7 @@ class LossContext(NamedTuple):
 
 
 class LossOutput(NamedTuple):
-    """Scalar loss to minimise, the scalars to log (name -> scalar), and per-sample priorities or None."""
+    """Scalar loss to minimize, the scalars to log (name -> scalar), and per-sample priorities or None."""
 
     loss: Any
     metrics: dict[str, Any]
@@ -287,7 +287,7 @@ class Machine(NamedTuple):
 
 
 class EpisodeEnd(NamedTuple):
-    """One finished episode: raw (unclipped) score, length in agent steps, environment index."""
+    """One finished episode: raw (unclipped) score, length in agent steps, number of the simulator."""
 
     score: float
     agent_steps: int

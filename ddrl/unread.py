@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ddrl.checks import flag
-from ddrl.command_line import shown
 from ddrl.config import FromDataPoints, TrainConfig
 from ddrl.networks import is_own
+from ddrl.option_values import shown
 from ddrl.types import ActionSpace, Continuous
 
 

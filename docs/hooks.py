@@ -51,7 +51,7 @@ def _equation(match: re.Match[str]) -> str:
 
 @functools.cache
 def _drawn(text: str, inline: bool) -> str:
-    """TeX as SVG in the colour of the text around it; inside a line it stands on the baseline."""
+    """TeX as SVG in the color of the text around it; inside a line it stands on the baseline."""
     size = 15.5 if inline else 19
     formula = ziamath.Latex(text, size=size, color="currentColor", inline=inline)
     svg = formula.svg()

@@ -27,7 +27,7 @@ from ddrl.reporting.texts import number
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import TABLE, collect
 from ddrl.studies.data import unpack
-from ddrl.studies.figures import COLOURS
+from ddrl.studies.figures import COLORS
 from ddrl.studies.tables import table
 
 HERE = Path(__file__).parent
@@ -130,8 +130,8 @@ def _ratios(measured: Sequence[Mapping[str, Any]]) -> bytes:
     names = [f"{_ours(run)}\nbeside {_peer(run)}" for run in measured]
     for row, run in enumerate(measured):
         rounds = [ours / peer for ours, peer in zip(run["ours_by_round"], run["peer_by_round"])]
-        axes.plot([0, run["ratio"]], [row, row], color=COLOURS[0], linewidth=7, solid_capstyle="butt", alpha=0.35)
-        axes.plot(rounds, [row] * len(rounds), "o", color=COLOURS[0], markersize=4)
+        axes.plot([0, run["ratio"]], [row, row], color=COLORS[0], linewidth=7, solid_capstyle="butt", alpha=0.35)
+        axes.plot(rounds, [row] * len(rounds), "o", color=COLORS[0], markersize=4)
         axes.annotate(f"{run['ratio']:.2f}", (max(rounds), row), (6, -3), textcoords="offset points", fontsize=9)
     axes.axvline(1.0, color="#777777", linewidth=1.0, linestyle=(0, (5, 3)))
     axes.set(xlabel="ratio of agent steps/s: of the medians, and of each round", xlim=(0, 1.12 * axes.get_xlim()[1]))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from ddrl import checkpoint as ckpt
+from ddrl import sealed
 from ddrl.errors import UsageError
 from ddrl.npz import encode_arrays
 
@@ -90,7 +91,7 @@ def test_numpy_numbers_in_counters_are_saved(tmp_path):
 
 
 @pytest.mark.parametrize(("mask", "file", "directory"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
-def test_modes_honour_the_umask(tmp_path, mask, file, directory):
+def test_modes_honor_the_umask(tmp_path, mask, file, directory):
     before = os.umask(mask)
     try:
         path = ckpt.save(tmp_path, make(), keep=1)
@@ -139,7 +140,7 @@ def _sealed_zip(members: dict[str, bytes], compression: int) -> bytes:
     with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    return ckpt._seal(buffer.getvalue())
+    return sealed.archive_bytes(buffer.getvalue())
 
 
 def test_what_unpacks_to_more_than_it_is_is_refused_before_memory_is_taken(tmp_path):
@@ -209,7 +210,7 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path):
     path = tmp_path / "update-000000001.npz"
     trap = np.empty(1, object)
     trap[0] = Trap()
-    for content in (_npz(manifest=trap), ckpt._seal(_npz(manifest=trap))):
+    for content in (_npz(manifest=trap), sealed.archive_bytes(_npz(manifest=trap))):
         path.write_bytes(content)
         with pytest.raises(UsageError):
             ckpt.load(path)
@@ -236,7 +237,7 @@ def _rewritten(checkpoint: ckpt.Checkpoint, path, change) -> None:
     """A file with a right digest and wrong content."""
     arrays = ckpt._to_arrays(checkpoint)
     change(arrays)
-    path.write_bytes(ckpt._seal(encode_arrays(arrays)))
+    path.write_bytes(sealed.archive_bytes(encode_arrays(arrays)))
 
 
 def _with(**changed):

@@ -21,9 +21,9 @@ from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import anneal
 from ddrl.launch.job import check_world
-from ddrl.options import Wanted
 from ddrl.placement.resources import check_machine
 from ddrl.types import Machine
+from ddrl.wanted import Wanted, ready
 
 MACHINE = Machine(2, 16 * 10**9)
 HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
@@ -122,7 +122,7 @@ def test_the_examples_of_help_begin_on_a_laptop():
     training = [line.removeprefix("ddrl train ") for line in examples if line.startswith("ddrl train ")]
     assert training
     for line in training:
-        wanted = options.ready(parse(line), MACHINE)
+        wanted = ready(parse(line), MACHINE)
         check_machine(wanted.config, MACHINE)
 
 
@@ -171,7 +171,7 @@ def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("colour", "colour: no such command"),
+        ("color", "color: no such command"),
         ("train ba3c --quorum 9", "--quorum 9: no step could ever close"),
         ("train ba3c --learning-rate nan", "--learning-rate nan"),
         ("train ba3c --adam-epsilon=-1", "--adam-epsilon -1.0"),
@@ -181,7 +181,7 @@ def test_what_a_resumed_run_cannot_change(tmp_path, more, message):
         ("evaluate /nowhere", "/nowhere does not exist, so it is not a run"),
         ("play /nowhere", "/nowhere does not exist, so it is not a run"),
         ("bench", "bench: say what to measure"),
-        ("bench colour", "bench colour: no such benchmark"),
+        ("bench color", "bench color: no such benchmark"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments, message):
@@ -192,7 +192,7 @@ def test_bad_input_is_one_line_and_status_2(arguments, message):
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("arguments", ["train ba3c --colour red", "train sarsa", "train ba3c --workers many"])
+@pytest.mark.parametrize("arguments", ["train ba3c --color red", "train sarsa", "train ba3c --workers many"])
 def test_what_cannot_be_parsed_is_short_and_status_2(arguments):
     done = ddrl(*arguments.split())
     assert done.returncode == 2

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 import tyro
 
-from ddrl import algorithms, checks, cli, command_line, options, other_libraries
+from ddrl import algorithms, checks, cli, command_line, option_values, options, other_libraries
 from ddrl.commands.plan import PlanArguments
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
@@ -95,9 +95,9 @@ def test_mistakes(words, message):
     ],
 )  # fmt: skip
 def test_values_are_shown_as_they_would_be_typed(value, text):
-    assert command_line.shown(value) == text
+    assert option_values.shown(value) == text
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        assert command_line.value_of(type(value), text) == value
+        assert option_values.value_of(type(value), text) == value
 
 
 @dataclasses.dataclass(frozen=True)

@@ -233,8 +233,8 @@ def test_a_missing_setting_has_its_default_and_an_int_may_stand_for_a_float():
     [
         ({"format": 99}, "not a configuration of this version"),
         ({"algorithm_name": "sarsa"}, "not a configuration of this version"),
-        ({"colour": {}}, "unknown setting 'colour'"),
-        ({"run": {"colour": 1}}, "unknown setting 'colour'"),
+        ({"color": {}}, "unknown setting 'color'"),
+        ({"run": {"color": 1}}, "unknown setting 'color'"),
         ({"run": []}, "must be an object"),
         ({"run": {"minutes": "3"}}, "not of type float"),
         ({"run": {"video": 1}}, "not of type bool"),

@@ -11,6 +11,7 @@ from ddrl import options, trial
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game
 from ddrl.types import Discrete, Machine
+from ddrl.wanted import ready
 
 pytestmark = pytest.mark.slow  # Gymnasium is imported
 MACHINE = Machine(2, 16 * 10**9)
@@ -57,21 +58,21 @@ def test_what_fits_or_is_refused_later_stays(line):
 )
 def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
     told: list[str] = []
-    options.ready(parse(f"{line} --game Pendulum-v1 --no-video"), MACHINE, tell=told.append)
+    ready(parse(f"{line} --game Pendulum-v1 --no-video"), MACHINE, tell=told.append)
     said = [text for text in told if text.startswith("warning: rewards of Pendulum-v1 are clipped to [-1, 1]")]
     assert [text.rpartition("; give ")[2] for text in said] == ([remedy] if remedy else [])
 
 
 def test_an_option_that_does_nothing_is_told_of_before_the_run():
     told: list[str] = []
-    options.ready(parse("ppo --preset smoke --rmsprop-decay 0.5"), MACHINE, tell=told.append)
+    ready(parse("ppo --preset smoke --rmsprop-decay 0.5"), MACHINE, tell=told.append)
     only = "only --optimizer rmsprop or rmsprop-centered uses it"
     assert told == [f"warning: --rmsprop-decay 0.5 does nothing in this run: {only}"]
 
 
 def test_actions_that_do_not_fit_are_refused_whatever_the_network():
     with pytest.raises(UsageError, match="dqn takes discrete actions"):
-        options.ready(parse("dqn --game Pendulum-v1"), MACHINE)
+        ready(parse("dqn --game Pendulum-v1"), MACHINE)
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -96,7 +97,7 @@ def test_a_library_that_prints_bytes_that_are_no_text_gets_no_network_refused(mo
 def test_options_that_the_network_does_not_read_are_refused_in_a_new_run(words, message):
     arguments = parse(f"ppo --preset smoke --network mlp --game {DOORS}Doors-v0 {words}")
     with pytest.raises(UsageError, match=message):
-        options.ready(arguments, MACHINE)
+        ready(arguments, MACHINE)
     assert check_game(arguments.config, MACHINE, resumes=True) == Discrete(4)
 
 
@@ -109,7 +110,7 @@ def test_options_that_the_network_does_not_read_are_refused_in_a_new_run(words, 
     ],
 )
 def test_options_that_the_network_reads_are_not_refused(line):
-    assert options.ready(parse(f"{line} --no-video"), MACHINE).resume is None
+    assert ready(parse(f"{line} --no-video"), MACHINE).resume is None
 
 
 @pytest.mark.parametrize(
@@ -133,4 +134,4 @@ def test_options_that_the_network_reads_are_not_refused(line):
 )
 def test_what_does_not_fit_into_memory_is_refused_before_anything_is_allocated(line, message):
     with pytest.raises(UsageError, match=message):
-        options.ready(parse(f"{line} --game breakout"), MACHINE)
+        ready(parse(f"{line} --game breakout"), MACHINE)

@@ -80,7 +80,7 @@ LIGHT = (
     "ddrl.cli", "ddrl.command_line", "ddrl.config_files", "ddrl.named_settings", "ddrl.options", "ddrl.commands.train",
     "ddrl.early_options", "ddrl.plugin_modules", "ddrl.rom_names",
     "ddrl.docstrings", "ddrl.help_page", "ddrl.train_help", "ddrl.named_runs", "ddrl.init_from", "ddrl.game_settings",
-    "ddrl.unread", "ddrl.other_libraries",
+    "ddrl.option_values", "ddrl.other_libraries", "ddrl.unread", "ddrl.wanted",
     "ddrl.commands.compare", "ddrl.commands.diff", "ddrl.commands.tune", "ddrl.commands.evaluate", "ddrl.commands.play",
     "ddrl.commands.bench", "ddrl.commands.plan", "ddrl.commands.plugins", "ddrl.commands.doctor", "ddrl.config",
     "ddrl.algorithms", "ddrl.plugins", "ddrl.trial", "ddrl.networks",

@@ -173,7 +173,7 @@ def test_the_runs_that_help_shows_can_be_submitted(ddrl):
 
 
 def test_words_of_users_stay_words(here, ddrl, monkeypatch):
-    monkeypatch.setattr("ddrl.options.check_game", lambda config, machine, resumes: None)  # there is no such wrapper
+    monkeypatch.setattr("ddrl.wanted.check_game", lambda config, machine, resumes: None)  # there is no such wrapper
     (here / "site.conf").write_text(f"SBATCH_ACCOUNT={shlex.quote(HOSTILE)}\n")
     text = script_of(
         ddrl, "--run-dir", f"runs/{HOSTILE}", "--wrappers", f"x{HOSTILE}\nsecond line", "--site", "site.conf",

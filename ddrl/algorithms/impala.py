@@ -65,12 +65,12 @@ def loss(network: Network, parameters: Any, batch: Unroll, config: ImpalaConfig,
         LossOutput with the metrics of `actor_critic_loss` and `importance_ratio_mean`, of the ratios clipped at
         rho_clip.
     """
-    steps, environments = batch.reward.shape
-    rows = steps * environments
+    steps, simulators = batch.reward.shape
+    rows = steps * simulators
     policy, value = network(parameters, _rows(batch.observation))
-    policy, value = policy[:rows], tf.reshape(value, [steps + 1, environments])
+    policy, value = policy[:rows], tf.reshape(value, [steps + 1, simulators])
     log_probs = distributions.log_prob(network.action_space, policy, _rows(batch.action))
-    log_rhos = tf.reshape(log_probs, [steps, environments]) - batch.behaviour_log_prob
+    log_rhos = tf.reshape(log_probs, [steps, simulators]) - batch.behaviour_log_prob
     vs, advantages = vtrace(
         tf.stop_gradient(log_rhos), batch.discount, batch.continues, batch.valid, batch.reward,
         tf.stop_gradient(value), config.rho_clip, config.c_clip,

@@ -88,7 +88,7 @@ class PPOConfig(ActorCriticConfig):
 
 
 def loss(network: Network, parameters: Any, batch: Transitions, config: PPOConfig, context: LossContext) -> LossOutput:
-    """Clipped objective of PPO (Schulman et al. 2017, equations 7 and 9, as a loss to minimise).
+    """Clipped objective of PPO (Schulman et al. 2017, equations 7 and 9, as a loss to minimize).
 
     clipped surrogate + value_cost mean(w (R - V)^2) - entropy_cost mean(w H), means over all M rows.
 

@@ -64,7 +64,7 @@ class Exploration(NamedTuple):
         space: of the actions.
         agent_steps: counts of a simulator's draws [b] -> agent steps of this worker since learning began; below 0 the
             replay is still being filled.
-        places: environment ids [b] -> their places among all simulators of the job, from 0 to 1.
+        places: simulator ids [b] -> their places among all simulators of the job, from 0 to 1.
         mean: (name, mean of some values, how many they are) for the metrics.
     """
 

@@ -148,9 +148,9 @@ def draw(config: SACConfig, exploration: Exploration) -> Draw:
     low, high = np.array(space.low), np.array(space.high)
 
     def drawn(
-        policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
+        policy: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        uniform = component_uniforms(seed, environments, counts, len(low))
+        uniform = component_uniforms(seed, simulators, counts, len(low))
         _, mean, log_deviation = np.split(policy.astype(np.float64), 3, axis=1)
         squashed = np.tanh(mean + np.exp(log_deviation) * normals(uniform))
         at_random = (exploration.agent_steps(counts) < 0)[:, None]

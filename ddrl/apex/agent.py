@@ -34,7 +34,7 @@ from ddrl.types import Unroll
 def segment_maker(
     config: TrainConfig, metrics: RankMetrics, actor: int, run_id: int, agent_steps: int = 0
 ) -> tuple[SegmentMaker, SegmentFormat]:
-    """The segment maker of an actor, whose environments have been reset, and the format of its segments.
+    """The segment maker of an actor, whose simulators have been reset, and the format of its segments.
 
     Args:
         actor: index of the actor.

@@ -52,7 +52,7 @@ class InversePriority:
     """Draws items in proportion to their weights, p^exponent with an exponent below 0 (Horgan et al. 2018, appendix D).
 
     Args:
-        tree: of these weights; chosen items have weight 0 in it afterwards.
+        tree: of these weights; chosen items have weight 0 in it afterward.
         random: the source of chance.
     """
 

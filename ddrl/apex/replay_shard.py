@@ -37,7 +37,7 @@ DECADES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of priorities
 class ReplayShardRole:
     """Waits for the learner's SETUP, then takes segments and answers draws until END.
 
-    A segment is acknowledged once it was taken, or refused. With a ratio of samples to inserts, acknowledgements
+    A segment is acknowledged once it was taken, or refused. With a ratio of samples to inserts, acknowledgments
     wait while inserts are ahead, and draws wait while samples are ahead.
 
     Args:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from ddrl.apex.memory import BATCHES_ON_THEIR_WAY
+from ddrl.apex.known_shards import KnownShard, next_to_ask
 from ddrl.apex.packing import BatchFormat, pack_priorities
 from ddrl.apex.remote_replay import Drawn, RemoteReplay
 from ddrl.apex.segment import SegmentFormat
@@ -22,45 +21,10 @@ from ddrl.job.layout import JobContext
 from ddrl.job.role import RoleLost, Topic, Wait, json_blob
 from ddrl.npz import decode_arrays, encode_arrays
 
-SILENT_SECONDS = 10.0  # a shard that has not spoken for so long is named, and not waited for
 SAVE_SECONDS = 240.0
 """Seconds after which a shard that writes its part of a checkpoint and says nothing is given up; less than
 REPLAY_SECONDS, so that the others' parts are saved."""
 WORD_SECONDS = 2.0  # after which shards are told something, so that they know that the learner is alive
-
-
-@dataclasses.dataclass
-class _Shard:
-    """What is known of a living shard.
-
-    Attributes:
-        size: its transitions, when it last spoke.
-        weight: sum of the weights by which they are drawn: their priorities to the power of the priority exponent.
-        inserted: transitions that ever came to it.
-        asked: batches that it was asked for.
-        received: batches that have come from it.
-        heard: when it last spoke, by time.monotonic; 0 before.
-        words: how often it has spoken.
-        saving: whether it has said that it writes its part of a checkpoint: it may be silent meanwhile.
-        told: whether its silence was reported.
-        credit: batches that it should have been asked for, by its share of the weights, minus those that it was.
-    """
-
-    process: int
-    size: int = 0
-    weight: float = 0.0
-    inserted: int = 0
-    asked: int = 0
-    received: int = 0
-    credit: float = 0.0
-    heard: float = 0.0
-    words: int = 0
-    saving: bool = False
-    told: bool = False
-
-    def silent(self, now: float) -> bool:
-        """Whether it has been silent for too long. Before its first word, the start of the job waits for it."""
-        return self.heard > 0.0 and not self.saving and now - self.heard >= SILENT_SECONDS
 
 
 class Sampler:
@@ -89,7 +53,7 @@ class Sampler:
         self.version, self.paused = 0, True
         self._parameters, self._run = parameters, 0
         self._ahead = 0  # agent steps by which an actor's epsilon is further than its share of those of all actors
-        self._shards = {i: _Shard(process) for i, process in enumerate(context.layout.replay_shards)}
+        self._shards = {i: KnownShard(process) for i, process in enumerate(context.layout.replay_shards)}
         self._actors = set(context.layout.actors)
         self._free: list[np.ndarray] = []
         self._learned, self._accused = 0, False
@@ -267,7 +231,7 @@ class Sampler:
             if saving.without(index):
                 self._saving = None
 
-    def _is_late(self, saving: _Saving, shard: _Shard, now: float) -> bool:
+    def _is_late(self, saving: _Saving, shard: KnownShard, now: float) -> bool:
         """Whether a shard takes too long to save.
 
         At the end of a job its words count for nothing, since the job waits for no longer than REPLAY_SECONDS; before,
@@ -341,7 +305,7 @@ class Sampler:
     def _ask(self) -> None:
         wanted = self.context.config.apex.prefetch - self.outstanding - self.schedule.ready
         for _ in range(wanted):
-            shard = self._next_shard()
+            shard = next_to_ask(self._shards.values())
             if shard is None:
                 return
             config = self.context.config
@@ -349,24 +313,6 @@ class Sampler:
             header = Header(Kind.DRAW, step=shard.asked, version=self.version, count=shard.received, value=beta)
             shard.asked += 1
             self.transport.send([Message(shard.process, header)])
-
-    def _next_shard(self) -> _Shard | None:
-        """The shard that is furthest behind its share of the batches, or None if it owes many batches already.
-
-        To ask another shard instead would make the shares depend on how fast shards answer.
-        """
-        able = [shard for shard in self._shards.values() if shard.size and not (shard.told or shard.saving)]
-        if not able:
-            return None
-        total = sum(shard.weight for shard in able)
-        credits = [shard.credit + shard.weight / total for shard in able]
-        chosen = able[int(np.argmax(credits))]
-        if chosen.asked - chosen.received >= BATCHES_ON_THEIR_WAY:
-            return None
-        for shard, credit in zip(able, credits, strict=True):
-            shard.credit = credit
-        chosen.credit -= 1.0
-        return chosen
 
     def _on_lost(self, process: int) -> None:
         if process in self._actors:

@@ -156,7 +156,7 @@ class SegmentFormat:
     def encode(self, segment: Segment, compress: bool | None = None) -> bytes:
         """The bytes of a segment to send.
 
-        Neighbouring frames of a game are so alike that Zstandard makes 40 bytes of 7,900, for less processor time than
+        Neighboring frames of a game are so alike that Zstandard makes 40 bytes of 7,900, for less processor time than
         copying and checking them takes.
 
         Args:

@@ -35,7 +35,7 @@ class ShardFiles:
         pool: TransitionPool,
         rest: Sequence[np.ndarray],
         named: storage.Named,
-        beat: Callable[[], object] = lambda: None,
+        working: Callable[[], object] = lambda: None,
     ) -> dict[str, np.ndarray]:
         """Writes the changed parts of the pool and clears their marks; returns the manifest.
 
@@ -45,7 +45,7 @@ class ShardFiles:
             pool: of the transitions.
             rest: arrays that are written as a whole.
             named: gives the names of the files that checkpoints on disk need.
-            beat: called again and again while files are written.
+            working: called again and again while files are written.
 
         Raises:
             UsageError: the files cannot be written; those of earlier saves are as they were.
@@ -55,9 +55,11 @@ class ShardFiles:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             number = storage.next_number(directory)
-            entries = [_write_part(directory, number, pool, part, previous, beat) for part in range(len(pool.changed))]
+            entries = [
+                _write_part(directory, number, pool, part, previous, working) for part in range(len(pool.changed))
+            ]
             facts = {**facts, "version": FORMAT, "parts": [entry for entry in entries if entry["bytes"]]}
-            facts["rest"] = storage.write(directory, f"replay-{number:06d}-weights.bin", rest, beat)
+            facts["rest"] = storage.write(directory, f"replay-{number:06d}-weights.bin", rest, working)
             saves = [*earlier, facts][-KEPT_SAVES:]
             needed = {entry["name"] for save in saves for entry in storage.entries_of(save)}
             storage.finish(directory, needed, named)
@@ -109,7 +111,7 @@ def _write_part(
     pool: TransitionPool,
     part: int,
     previous: dict[int, dict[str, Any]],
-    beat: Callable[[], object],
+    working: Callable[[], object],
 ) -> dict[str, Any]:
     """The entry of a part, which is written unless it is empty (0 bytes) or as it was at the last save."""
     if not pool.changed[part] and part in previous and storage.is_there(directory, previous[part]):
@@ -117,4 +119,4 @@ def _write_part(
     arrays = pool.part(part)
     if not any(array.size for array in arrays):
         return {"bytes": 0}
-    return {"part": part, **storage.write(directory, f"replay-{number:06d}-rows-{part:02d}.bin", arrays, beat)}
+    return {"part": part, **storage.write(directory, f"replay-{number:06d}-rows-{part:02d}.bin", arrays, working)}

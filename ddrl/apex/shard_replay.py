@@ -220,7 +220,7 @@ class ShardReplay:
         return np.bincount(np.searchsorted(self._weight(edges), weights, side="right"), minlength=len(edges) + 1)
 
     def save(
-        self, directory: str | Path, named: Named = nothing_named, beat: Callable[[], object] = lambda: None
+        self, directory: str | Path, named: Named = nothing_named, working: Callable[[], object] = lambda: None
     ) -> dict[str, np.ndarray]:
         """Writes what has changed since the last save, in files next to those that are still right.
 
@@ -229,7 +229,7 @@ class ShardReplay:
         Args:
             directory: of this shard alone.
             named: gives the names of the files that checkpoints on disk need.
-            beat: called again and again while files are written.
+            working: called again and again while files are written.
 
         Returns:
             the manifest, an array of some kilobytes that `load` needs.
@@ -248,7 +248,7 @@ class ShardReplay:
             "random": self._random.bit_generator.state,
         }
         rest = [*self._everywhere(), pool.free_items.get(), pool.free_frames.get()]
-        return self._files.save(Path(directory), facts, pool, rest, named, beat)
+        return self._files.save(Path(directory), facts, pool, rest, named, working)
 
     def load(self, directory: str | Path, manifest: dict[str, np.ndarray]) -> None:
         """Replaces the content by what `save` wrote; the replay then goes on, bit for bit, as the one that was saved.

@@ -13,7 +13,7 @@ from ddrl.replay import storage
 
 LARGEST_CAPACITY = 100_000_000  # places are numbered with 32 bits
 HARD_FACTOR = 1.25  # hard capacity / soft capacity
-SCATTERED_FRAMES = 2.0  # places for frames per transition, if neighbours that share frames are not evicted together
+SCATTERED_FRAMES = 2.0  # places for frames per transition, if neighbors that share frames are not evicted together
 
 
 class Items(NamedTuple):
@@ -212,7 +212,7 @@ def places_for(format: SegmentFormat, capacity: int, eviction_exponent: float | 
     Args:
         format: of the segments.
         capacity: the soft capacity, in transitions.
-        eviction_exponent: None where the oldest transitions go first, and so neighbours go together.
+        eviction_exponent: None where the oldest transitions go first, and so neighbors go together.
 
     Raises:
         UsageError: the capacity is less than a segment has, or more than places can be numbered for.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cluster.job import Job, detect_job
-from ddrl import options, plugin_modules, plugins, programs, rundir
+from ddrl import options, plugin_modules, plugins, programs, rundir, wanted
 from ddrl.api.run import Run
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
@@ -58,25 +58,18 @@ def train(
     """
     plugin_modules.refuse_training()
     machine = this_machine()
-    if isinstance(callbacks, (str, Callback)):  # one of them: a word is a sequence of letters, too
-        raise UsageError(f"callbacks is {callbacks!r:.80}, which is not a list")
-    callbacks = callbacks or ()
-    here = [each for each in callbacks if not isinstance(each, str)]
-    for each in here:
-        if isinstance(each, type):
-            raise UsageError(f"callbacks has the class {each.__name__}: give an object of it, {each.__name__}(...)")
-    named = [each for each in callbacks if isinstance(each, str)]
+    here, named = _objects_and_names(callbacks)
     settings |= {"callbacks": named} if named else {}
     settings |= {"resume": resume, "resume_or_start": resume_or_start}
     with _refusals():
         job = detect_job(os.environ)
 
-        def ready() -> options.Wanted:
+        def ready() -> wanted.Wanted:
             arguments = options.settings_of(algorithm, preset, machine, **settings)
             if job is None:  # a rank of a job is this program itself
                 _refuse_own(arguments.config)
             tell = options.warn if progress else lambda text: None
-            return options.ready(arguments, machine, with_game=job is None or job.rank == 0, tell=tell)
+            return wanted.ready(arguments, machine, with_game=job is None or job.rank == 0, tell=tell)
 
         if job is not None:
             _in_job(ready, job, here)
@@ -93,6 +86,18 @@ def train(
             config, path, machine, console, callbacks=here, trains_more=trains_more, begun=places.append
         )
     return _ended(status, places[0])
+
+
+def _objects_and_names(callbacks: Sequence[Callback | str] | None) -> tuple[list[Callback], list[str]]:
+    """The callbacks that are objects, and the names of registered ones. Raises UsageError for anything else."""
+    if isinstance(callbacks, (str, Callback)):  # one of them: a word is a sequence of letters, too
+        raise UsageError(f"callbacks is {callbacks!r:.80}, which is not a list")
+    callbacks = callbacks or ()
+    here = [each for each in callbacks if not isinstance(each, str)]
+    for each in here:
+        if isinstance(each, type):
+            raise UsageError(f"callbacks has the class {each.__name__}: give an object of it, {each.__name__}(...)")
+    return here, [each for each in callbacks if isinstance(each, str)]
 
 
 def _refuse_own(config: TrainConfig) -> None:
@@ -134,7 +139,7 @@ def _is_own_class(game: str) -> bool:
     return getattr(entry, "__module__", "") == plugins.MAIN or str(entry).startswith(f"{plugins.MAIN}:")
 
 
-def _in_job(ready: Callable[[], options.Wanted], job: Job, callbacks: Sequence[Callback]) -> NoReturn:
+def _in_job(ready: Callable[[], wanted.Wanted], job: Job, callbacks: Sequence[Callback]) -> NoReturn:
     from ddrl.launch.job import train_in_job
 
     if callbacks:

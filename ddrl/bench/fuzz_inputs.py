@@ -212,7 +212,7 @@ def _as_array(content: Any) -> np.ndarray:
 def _load(directory: Path, manifest: dict[str, Any]) -> Checkpoint:
     path = directory / "crafted.npz"
     arrays = checkpoints._to_arrays(_checkpoint()) | {"manifest": _as_array(manifest)}  # noqa: SLF001 - crafts what the parser reads
-    path.write_bytes(checkpoints._seal(npz.encode_arrays(arrays)))  # noqa: SLF001 - crafts what the parser reads
+    path.write_bytes(sealed.archive_bytes(npz.encode_arrays(arrays)))
     return checkpoints.load(path)
 
 

@@ -62,7 +62,7 @@ ZOO: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def main() -> int:
-    """Learns until the target, a limit or SIGTERM; returns the exit status."""
+    """Learns until the target, the end of a budget, or SIGTERM; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--algorithm", choices=tuple(ZOO))
     parser.add_argument("--game", help="CartPole-v1, HalfCheetah-v5, or an Atari game in camel case with --atari")
@@ -304,7 +304,7 @@ class Learner:
         return training + (max(0, regular) + 1) * self._evaluation_seconds  # + 1: the evaluation at the end
 
     def _training_left(self, now: float) -> float | None:
-        """Seconds of training until its first limit; None if only the steps limit it and their rate is unknown yet."""
+        """Seconds of training until a budget is used up; None if that is one of steps whose rate is unknown yet."""
         lefts = [60 * self.options.minutes - now] if self.options.minutes else []
         steps = self.model.num_timesteps
         if steps > self._first_steps and now > self._before:

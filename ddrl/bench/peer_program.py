@@ -109,7 +109,7 @@ def stable_baselines3(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _model(options: argparse.Namespace) -> Any:
-    """The model with the library's Atari wrappers: FIRE, no-ops, 4 frames a step, life loss, 84x84 grey, 4 stacked."""
+    """The model with the library's Atari wrappers: FIRE, no-ops, 4 frames a step, life loss, 84x84 gray, 4 stacked."""
     import ale_py
     import gymnasium
     from stable_baselines3 import A2C, DQN, PPO
@@ -229,15 +229,15 @@ def _sample_factory_settings(options: argparse.Namespace, folder: str) -> Any:
 
 
 def sample_factory_environment(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Gymnasium's wrappers with grey frames from the emulator: faster here than Sample Factory's, which resize RGB."""
+    """Gymnasium's wrappers with gray frames from the emulator: faster here than Sample Factory's, which resize RGB."""
     from gymnasium.wrappers import FrameStack
     from sample_factory.envs.env_wrappers import ClipRewardEnv, FireResetEnv, NumpyObsWrapper
 
-    environment = _grey_atari(cfg.game, FireResetEnv, render_mode=render_mode)
+    environment = _gray_atari(cfg.game, FireResetEnv, render_mode=render_mode)
     return NumpyObsWrapper(FrameStack(ClipRewardEnv(environment), 4))
 
 
-def _grey_atari(game: str, fire_on_reset: Any, render_mode: str | None = None, **preprocessing: Any) -> Any:
+def _gray_atari(game: str, fire_on_reset: Any, render_mode: str | None = None, **preprocessing: Any) -> Any:
     """An Atari game with Gymnasium's preprocessing; `fire_on_reset` wraps games that wait for FIRE to start."""
     import ale_py
     import gymnasium
@@ -318,10 +318,10 @@ def _rllib_settings(options: argparse.Namespace) -> Any:
 
 
 def rllib_environment(game: str) -> Any:
-    """Gymnasium's wrappers with grey frames from the emulator: faster here than RLlib's, which resize every frame."""
+    """Gymnasium's wrappers with gray frames from the emulator: faster here than RLlib's, which resize every frame."""
     from ray.rllib.env.wrappers.atari_wrappers import FireResetEnv, FrameStack
 
-    return FrameStack(_grey_atari(game, FireResetEnv, grayscale_newaxis=True, scale_obs=True), 4)
+    return FrameStack(_gray_atari(game, FireResetEnv, grayscale_newaxis=True, scale_obs=True), 4)
 
 
 # The programs, by their names -----------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ It imports nothing of this package. The last line of its output is `RESULT` and 
 
 This process runs the server, a thread that inserts, and one that samples batches and sets their priorities. Each goes
 as fast as it can, but inserts are held to a ratio to the samples while both run. An item is one n-step transition:
-stack + n frames, which neighbouring items share.
+stack + n frames, which neighboring items share.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def run_for(config: TrainConfig, seconds: float) -> list[dict[str, Any]]:
 
 
 def train_records(config: TrainConfig, program: Sequence[str] = (), **run: Any) -> list[dict[str, Any]]:
-    """Trains in a directory that is removed afterwards.
+    """Trains in a directory that is removed afterward.
 
     Args:
         config: the settings.

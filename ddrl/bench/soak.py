@@ -17,11 +17,12 @@ from typing import Any
 
 import tyro
 
-from ddrl import checks, rundir
+from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.runs import start_train
 from ddrl.checkpoint import list_checkpoints
 from ddrl.errors import UsageError
+from ddrl.json_lines import JsonLines
 from ddrl.launch.processes import Interrupts, children
 from ddrl.placement import start
 
@@ -65,7 +66,7 @@ def measure(arguments: SoakArguments) -> dict[str, Any]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         status = train_leg(arguments, directory)
-        samples = rundir.JsonLines(directory / SAMPLES).read()
+        samples = JsonLines(directory / SAMPLES).read()
     except OSError as error:
         raise UsageError(f"--directory {directory}: {error.strerror}; name one that can be written") from error
     if status != 0:
@@ -77,7 +78,7 @@ def train_leg(arguments: SoakArguments, directory: Path) -> int:
     """Trains for the leg's minutes and appends samples to the directory; returns the exit status of the run."""
     run, began = directory / RUN, time.monotonic()
     what = ["--resume", str(run)] if list_checkpoints(run) else [arguments.algorithm, *NEW, "--run-dir", str(run)]
-    leg = 1 + max((line["leg"] for line in rundir.JsonLines(directory / SAMPLES).read()), default=0)
+    leg = 1 + max((line["leg"] for line in JsonLines(directory / SAMPLES).read()), default=0)
     end = began + 60.0 * arguments.minutes + END_SECONDS
     with (directory / SAMPLES).open("a") as samples, Interrupts() as interrupts:
         process = start_train([*what, *UNBOUNDED, "--minutes", str(arguments.minutes)], directory / OUTPUT)

@@ -25,7 +25,7 @@ MEANS = ("effective_batch", "lag_mean", "exchange_ms")
 
 @dataclasses.dataclass(frozen=True)
 class EndToEndArguments(TakesTrainOptions):
-    """Train in a directory that is removed afterwards, without an evaluator unless --evaluator is given.
+    """Train in a directory that is removed afterward, without an evaluator unless --evaluator is given.
 
     Measures achieved agent steps/s, the roofline of the same settings before and after, their ratio, and each role's
     time split. A warning says when the two rooflines differ, as the machine was then not the same throughout. The

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ddrl import rundir
 from ddrl.board.series import Series, stride_for
 from ddrl.files import tail
+from ddrl.json_lines import JsonLines
 from ddrl.reporting.metrics import is_resumed, is_sound, scalars, whole
 
 TAIL_BYTES = 1 << 16
@@ -45,7 +45,7 @@ class Records:
         self._start_over()
 
     def _start_over(self) -> None:
-        self._lines, self._unsound = rundir.JsonLines(self._path), 0
+        self._lines, self._unsound = JsonLines(self._path), 0
         self.train, self.evaluations = Series(), Series()
         self.newest: Mapping[str, Any] = {}
         self.evaluation: Mapping[str, Any] = {}

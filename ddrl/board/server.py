@@ -176,7 +176,7 @@ def new_token() -> str:
 
 
 async def serve(board: Board, port: int | None, told: Callable[[str], None]) -> None:
-    """Answers requests until the task is cancelled or the process is told to end (SIGINT, SIGTERM).
+    """Answers requests until the task is canceled or the process is told to end (SIGINT, SIGTERM).
 
     Args:
         port: to listen at (0: any free one; None: PORT, or any free one where that is taken).

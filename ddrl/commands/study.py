@@ -25,8 +25,9 @@ from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
 from ddrl.studies.html import sentence
+from ddrl.studies.point_checks import check_environments, check_heard, unread_by_all
 from ddrl.studies.points import Point
-from ddrl.studies.settings import StudySettings, check_environments, check_heard, from_json, to_json, unread_by_all
+from ddrl.studies.settings import StudySettings, from_json, to_json
 from ddrl.terminal import printable
 
 if typing.TYPE_CHECKING:

@@ -40,6 +40,7 @@ from ddrl.slurm.submission import require_sbatch, submit
 from ddrl.slurm.text import as_typed
 from ddrl.terminal import printable
 from ddrl.types import Machine
+from ddrl.wanted import ready
 
 HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
        ddrl submit study NAME [OPTIONS]
@@ -56,7 +57,7 @@ also has some for the job.
   ddrl submit site            write the file that says what this cluster needs: account, partition, modules, MPI
 
 `--dry-run` prints the script and submits nothing; `ddrl submit train --help` explains the options of the job.
-Afterwards, `ddrl status` lists the jobs with their runs, and `ddrl logs RUN -f` follows what one prints.
+Afterward, `ddrl status` lists the jobs with their runs, and `ddrl logs RUN -f` follows what one prints.
 """
 COMMANDS = ("train", "study", "tune", "site")
 LEAST_MEGABYTES = 2000  # for a core, as in the scripts of slurm/
@@ -170,7 +171,7 @@ def submit_train(argv: Sequence[str]) -> int:
     site, more = sites.read(sites.find(job.site)), words_of(job.sbatch_options)
     more = [f"--time={job.time}", *more] if job.time else more  # a limit of the site would win over the script
     words, arguments = with_ranks(words, job)
-    config, resumed, _ = options.ready(arguments, machine_of(job))
+    config, resumed, _ = ready(arguments, machine_of(job))
     directory = run_directory(config, resumed, site)
     place_ranks(config, [Seat()] * config.ranks)
     if job.seconds is not None:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from cluster.job import detect_job
 from ddrl import programs
 from ddrl.named_settings import as_yaml
-from ddrl.options import checked, parse
+from ddrl.options import parse
 from ddrl.placement.resources import this_machine
 from ddrl.types import Machine
+from ddrl.wanted import checked
 
 PRINT = "--print-config"
 

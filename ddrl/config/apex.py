@@ -16,8 +16,8 @@ class ApexConfig:
     """Ape-X: actors and a replay in ranks of their own (Horgan et al. 2018)."""
 
     actors: int = 0
-    """Ranks that act, each with --simulators environments. Each has a child process that computes; the only worker
-    learns (0: no Ape-X, workers act themselves)."""
+    """Ranks that act, each with as many simulators as --simulators says. Each has a child process that computes; the
+    only worker learns (0: no Ape-X, workers act themselves)."""
     replay_shards: int = 1
     """Ranks that each keep an equal part of the replay."""
     segment_length: int = 50

@@ -68,7 +68,7 @@ def warnings(config: TrainConfig) -> list[str]:
     settings = config.algorithm
     if settings.normalize_rewards and settings.reward_clip:
         clip = f"--normalize-rewards normalizes what --reward-clip {settings.reward_clip:g} leaves of the rewards"
-        replay.append(f"{clip}: they are clipped to +-10 afterwards anyway; use --reward-clip 0")
+        replay.append(f"{clip}: they are clipped to +-10 afterward anyway; use --reward-clip 0")
     return replay + config.algorithm.warnings(config) + validation_apex.warnings(config)
 
 

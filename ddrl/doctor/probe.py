@@ -1,6 +1,6 @@
 """Files that the ranks leave for each other where the run directory will be.
 
-They show before MPI has started who is there, and afterwards whether all ranks see one directory. Each rank removes
+They show before MPI has started who is there, and afterward whether all ranks see one directory. Each rank removes
 what it wrote.
 """
 

@@ -20,18 +20,18 @@ from ddrl.types import ActionSpace, Discrete, EpisodeEnd
 
 
 class NativeAtari(InTurn):
-    """One ROM under one protocol; recv gives the `batch_size` environments that are ready first.
+    """One ROM under one protocol; recv gives the `batch_size` simulators that are ready first.
 
-    Where `batch_size < num_envs` the order of the rows depends on thread timing, while each environment's
-    own trajectory depends on its seed and its actions only. With one thread the environments take strict
-    turns; with more, one of them now and then waits for tens of recvs. Its state cannot be saved.
+    Where `batch_size < num_envs` the order of the rows depends on thread timing, while what each simulator
+    shows depends on its seed and its actions only. With one thread the simulators take strict turns; with
+    more, one of them now and then waits for tens of recvs. Its state cannot be saved.
 
     The observation where a game is truncated shows the step's third frame over the previous observation,
     because the emulator loop leaves before it captures the last frame; where a game terminates it is not
     meaningful.
 
     Args:
-        random_start_steps: every environment begins with a number of random actions of its own, uniform in 0 to this.
+        random_start_steps: every simulator begins with a number of random actions of its own, uniform in 0 to this.
             With `batch_size < num_envs` it takes at least that many, since the pool cannot hold an environment back.
         cores: the emulator threads are pinned to these cores in turn (none: they are not pinned).
     """

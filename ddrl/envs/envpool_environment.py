@@ -24,10 +24,10 @@ from ddrl.types import EpisodeEnd
 
 
 class EnvPoolEnvironment(InTurn):
-    """One game in EnvPool; recv gives the `batch_size` environments that are ready first, or all of them in order.
+    """One game in EnvPool; recv gives the `batch_size` simulators that are ready first, or all of them in order.
 
-    Where `batch_size < num_envs` the order of the rows depends on thread timing, while each environment's own
-    trajectory depends on its seed and its actions only. Its state cannot be saved.
+    Where `batch_size < num_envs` the order of the rows depends on thread timing, while what each simulator shows
+    depends on its seed and its actions only. Its state cannot be saved.
 
     If a game other than Atari ends by its own rules in the very step of its step limit, EnvPool reports only a
     truncation, where Gymnasium reports a termination as well.

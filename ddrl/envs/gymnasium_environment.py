@@ -67,15 +67,10 @@ class GymnasiumEnvironment(InTurn):
         self._pause: Future | None = None  # the resets that the last `reset_ended` began
         self._simulators = [_simulator(make, reset, self._resets) for _ in range(num_envs)]
         env = self._simulators[0].env
-        players = getattr(env.unwrapped, "players", 1)
-        # The attribute of a user's environment may be a list of names.
-        self.players = max(1, int(players)) if isinstance(players, (int, np.integer)) else 1
+        self.players = _players_of(env)
         self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
         self._whole_batch = self.batch_size  # batch_size while no simulator rests
-        format = env.format if isinstance(env, Adapted) else None
-        self.observation_shape, self.observation_dtype = (
-            observation_of(stamp["game"], env.observation_space) if format is None else (format.shape, format.dtype)
-        )
+        self.observation_shape, self.observation_dtype = _observation_of(stamp["game"], env)
         self._bytes = self.observation_dtype == np.uint8
         self.action_space = action_space_of(stamp["game"], env.action_space)
         self.native_action = env.native_action if isinstance(env, Adapted) else None
@@ -284,6 +279,18 @@ def _simulator(make: Callable[[], gymnasium.Env], reset: str, resets: ThreadPool
     if resets is None:
         return Simulator(make())
     return SwappingSimulator(make(), make(), resets) if reset == "swap" else PausingSimulator(make())
+
+
+def _players_of(env: gymnasium.Env) -> int:
+    """The players of a game; 1 where its attribute is something else, as a user's environment may have their names."""
+    players = getattr(env.unwrapped, "players", 1)
+    return max(1, int(players)) if isinstance(players, (int, np.integer)) else 1
+
+
+def _observation_of(game: str, env: gymnasium.Env) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and type of an environment's observations."""
+    format = env.format if isinstance(env, Adapted) else None
+    return observation_of(game, env.observation_space) if format is None else (format.shape, format.dtype)
 
 
 def _under(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

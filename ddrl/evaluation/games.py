@@ -185,10 +185,7 @@ def play_games(
     """
     if games < 1:
         raise UsageError(f"evaluation of {games} games; at least 1 is needed")
-    group_size = group_size or (GROUP_SIZE if is_light(config) else 1)
-    # A game that draws pictures takes a process and 0.5 GB.
-    at_once = -(-games // group_size) if config.football_view == "map" else DRAWN_GROUPS
-    environments = min(turns.at_once, at_once * group_size) if turns else games
+    environments, group_size, at_once = _division(config, games, group_size, turns)
     numbers = range(0, environments, group_size)  # of each group's first game
     seeds = environment_seeds(seed, len(numbers))
     groups: list[_Group] = []
@@ -226,6 +223,14 @@ def play_games(
     noise = 0.0 if isinstance(groups[0].env.action_space, Continuous) else epsilon  # those are never random
     stamp = {"actions": "drawn", "seed": seed} if drawn else {"epsilon": noise, "seed": seed}
     return _result(groups, stamp, forced, relay=_used_up(groups, agent_steps))
+
+
+def _division(config: EnvironmentConfig, games: int, group_size: int, turns: Turns | None) -> tuple[int, int, int]:
+    """The number of environments, the number that is stepped together, and the number of groups at once."""
+    group_size = group_size or (GROUP_SIZE if is_light(config) else 1)
+    # A game that draws pictures takes a process and 0.5 GB.
+    at_once = -(-games // group_size) if config.football_view == "map" else DRAWN_GROUPS
+    return min(turns.at_once, at_once * group_size) if turns else games, group_size, at_once
 
 
 def _begin(

@@ -81,11 +81,7 @@ def evaluate_newest(
     """
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     config = rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
-    if arguments.epsilon and Discrete not in config.algorithm.takes:
-        checks.refuse(arguments, "epsilon", WITHOUT_NOISE)
-    if arguments.actions == "drawn" and config.has_replay:
-        why = f"{config.algorithm.name} has no policy that evaluations could draw from; leave it out"
-        checks.refuse(arguments, "actions", why)
+    _check_actions(arguments, config)
     starts = _starts(arguments.starts, config)
     from ddrl.envs.game_names import atari_rom
     from ddrl.evaluation.agent import load_agent
@@ -117,6 +113,15 @@ def evaluate_newest(
         _added(file, (json.dumps(record) + "\n").encode())
     show(environment.game, record)
     return record
+
+
+def _check_actions(arguments: EvaluateArguments, config: TrainConfig) -> None:
+    """Refuses actions that the run's algorithm cannot take."""
+    if arguments.epsilon and Discrete not in config.algorithm.takes:
+        checks.refuse(arguments, "epsilon", WITHOUT_NOISE)
+    if arguments.actions == "drawn" and config.has_replay:
+        why = f"{config.algorithm.name} has no policy that evaluations could draw from; leave it out"
+        checks.refuse(arguments, "actions", why)
 
 
 def _added(file: Path, line: bytes) -> bool:

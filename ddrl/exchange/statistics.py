@@ -13,6 +13,7 @@ is less than 6e-8 of the total, as happens in long runs, and because a float64 d
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -114,6 +115,16 @@ class Statistics(NamedTuple):
                 f"part has only {stop - start:,}: use fewer --workers, --parameter-servers, or --store-chunks"
             )
         return Statistics(self.start - start, self.widths)
+
+    def uncut(self, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Moves a cut within the statistics to their nearer end, so that no range has only a part of them.
+
+        Args:
+            ranges: contiguous [start, stop) ranges, which make up the vector; at most one begins within the statistics.
+        """
+        nearer = [self.start if cut - self.start < self.stop - cut else self.stop for cut, _ in ranges]
+        cuts = [end if self.start < cut < self.stop else cut for end, (cut, _) in zip(nearer, ranges)]
+        return tuple(itertools.pairwise([*cuts, ranges[-1][1]]))
 
     def of(self, vector: np.ndarray) -> np.ndarray:
         """The statistics of a vector, as a view <float32>[size]."""

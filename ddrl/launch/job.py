@@ -24,15 +24,16 @@ from ddrl import plugin_modules, programs, run_lock, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.files import append_regular
+from ddrl.json_lines import JsonLines
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
-from ddrl.options import Wanted
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
 from ddrl.placement.start import MARGIN_SECONDS, bounded_start
 from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
 from ddrl.reporting.progress import Progress, plain_console
+from ddrl.wanted import Wanted
 
 SHOW_SECONDS = 0.5
 SHARE_SECONDS = 60.0  # network file systems remember for so long that a directory was not there
@@ -154,7 +155,7 @@ class Reporter:
     def __init__(self, config: TrainConfig, path: Path):
         self._config, self._path = config, path
         self._console = plain_console(force_terminal=False)
-        self._follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
+        self._follower = JsonLines(path / rundir.METRICS, from_end=True)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._show, name="reporter", daemon=True)
 
@@ -177,7 +178,7 @@ class Reporter:
                 self._console.print(NOT_DRAWN.format(shlex.quote(str(self._path))))
             else:
                 launch.finish(self._path, self._console)
-        launch.summarise(self._config, self._path, self._console)
+        launch.summarize(self._config, self._path, self._console)
 
     def _show(self) -> None:
         for warning in [*validation.warnings(self._config), *emulation_warnings(self._config, this_machine())]:

@@ -21,6 +21,7 @@ from ddrl import run_lock, rundir
 from ddrl.config import TrainConfig, validation
 from ddrl.errors import UsageError
 from ddrl.files import append_regular
+from ddrl.json_lines import JsonLines
 from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts, end_session
 from ddrl.launch.restarts import Restarts
@@ -64,7 +65,7 @@ def train(
         rank_program: what each rank runs.
         stop_seconds: for the ranks to end once they were asked to (None: 90, and 270 more with a replay).
         callbacks: called in this process.
-        trains_more: as in `options.Wanted`.
+        trains_more: as in `wanted.Wanted`.
         begun: called with the run directory once it is there.
 
     Raises:
@@ -158,13 +159,10 @@ def _run(
     tell: Callable[[Record], None],
 ) -> int:
     argv = [*program, *(["--resume"] if resume else [])]
-    if launcher is not None and os.geteuid() == 0:
-        console.print("running as root: telling Open MPI to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
-    of_them = "" if config.single_process else f", {heavy_ranks(config)} of them compute"
-    console.print(f"run directory {path}: {counted(config.ranks, 'rank')}{of_them}", highlight=False)
+    _announce(config, path, launcher, console)
     restarts = Restarts(config, path)
     with append_regular(path / rundir.LOG) as log, Interrupts() as interrupts:
-        follower = rundir.JsonLines(path / rundir.METRICS, from_end=True)
+        follower = JsonLines(path / rundir.METRICS, from_end=True)
         with Progress(config, console, tell=tell) as display:
             while True:
                 log_start = log.tell()
@@ -194,8 +192,15 @@ def _run(
             if status == 0:
                 finish(path, console, lambda: display.update(follower.read()), interrupts)
     if status == 0:
-        summarise(config, path, console)
+        summarize(config, path, console)
     return status
+
+
+def _announce(config: TrainConfig, path: Path, launcher: Launcher | None, console: Console) -> None:
+    if launcher is not None and os.geteuid() == 0:
+        console.print("running as root: telling Open MPI to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
+    of_them = "" if config.single_process else f", {heavy_ranks(config)} of them compute"
+    console.print(f"run directory {path}: {counted(config.ranks, 'rank')}{of_them}", highlight=False)
 
 
 def _files_lost(path: Path, why: str, console: Console) -> int:
@@ -218,7 +223,7 @@ def clear(path: Path) -> None:
     start.clear_notes(path)
 
 
-def summarise(config: TrainConfig, path: Path, console: Console) -> None:
+def summarize(config: TrainConfig, path: Path, console: Console) -> None:
     """Prints what was learned, where it is, and how to go on."""
     console.print(summary(path, config, console.width), crop=False)  # a path that is cut off cannot be copied
 

@@ -19,6 +19,7 @@ from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.checkpoint import GATHER_SECONDS, gather_seconds
 from ddrl.config import TrainConfig
+from ddrl.json_lines import JsonLines
 from ddrl.launch.processes import Interrupts, children, end_session, session_members
 from ddrl.placement import start
 from ddrl.reporting.phases import EVALUATING
@@ -27,7 +28,7 @@ from ddrl.reporting.progress import Progress
 POLL_SECONDS = 0.2
 STOP_SECONDS = 90.0  # for the ranks to end once they were asked to, if there is no replay to be written
 KILL_SECONDS = 5.0
-SIGNALLED = 128  # plus the signal's number: exit status of mpirun if a signal ended a rank
+SIGNALED = 128  # plus the signal's number: exit status of mpirun if a signal ended a rank
 TERM_SECONDS = 3.0  # an mpirun that ends its ranks sends them SIGTERM first, which asks for a stop
 LOST_SECONDS = 15.0  # after the loss of a server or the chief, or a failure before the start: nothing is left to save
 GONE_SECONDS = 0.6  # after which a rank that ended before MPI knew of it counts as dead
@@ -95,7 +96,7 @@ class Supervisor:
             exposed = self._exposed.set
             self._process = start_mpirun(launcher, command, environment, self._files, exposed, **streams)
 
-    def watch(self, display: Progress, follower: rundir.JsonLines, console: Console) -> None:
+    def watch(self, display: Progress, follower: JsonLines, console: Console) -> None:
         """Returns when the ranks have ended, or were ended: `killed` or `overdue` then say why."""
         try:
             while self._process.poll() is None and not self.killed and not self.overdue:
@@ -114,7 +115,7 @@ class Supervisor:
         if self._heard is not None:
             self.minutes = (time.monotonic() - self._heard) / 60.0
 
-    def _show(self, display: Progress, follower: rundir.JsonLines) -> None:
+    def _show(self, display: Progress, follower: JsonLines) -> None:
         records = follower.read()
         if records and self._heard is None:
             self._heard = time.monotonic()
@@ -146,9 +147,9 @@ class Supervisor:
     def _death_taken_for_a_stop(self, status: int) -> str:
         """Without ULFM mpirun sends SIGTERM to the ranks that a death leaves, and the quick ones save and stop."""
         stopped = (rundir.read_json(self._path / rundir.RESULT) or {}).get("status") == "stopped"
-        if self.asked or not stopped or status <= SIGNALLED or self._config.exchange.on_worker_loss == "survive":
+        if self.asked or not stopped or status <= SIGNALED or self._config.exchange.on_worker_loss == "survive":
             return ""
-        return f"a rank was killed ({_signal(status - SIGNALLED)})"
+        return f"a rank was killed ({_signal(status - SIGNALED)})"
 
     def _warn_if_exposed(self, console: Console) -> None:
         if self._exposed.is_set():

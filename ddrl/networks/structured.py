@@ -69,7 +69,7 @@ class StructuredNetwork(Network):
         fields = field_types(observation_dtype)
         images = images_of(observation_dtype)
         self._branches = {name: _branch(config, name, *fields[name], build) for name in images}
-        self._grey = {name for name in images if len(fields[name][0]) == 2}  # images of one channel
+        self._gray = {name for name in images if len(fields[name][0]) == 2}  # images of one channel
         self._others = [name for name in fields if name not in images and name != ACTION_MASK]
         if self._others:
             self._branches[OTHERS] = DenseBranch(sum(math.prod(fields[name][0]) for name in self._others))
@@ -107,7 +107,7 @@ class StructuredNetwork(Network):
         for name, branch in self._branches.items():
             own = {key.removeprefix(f"{name}/"): x for key, x in prepared.items() if key.startswith(f"{name}/")}
             x = {other: observations[other] for other in self._others} if name == OTHERS else observations[name]
-            x = tf.expand_dims(x, 1) if name in self._grey else x
+            x = tf.expand_dims(x, 1) if name in self._gray else x
             features.append(tf.nn.relu(branch.outputs(own, x)["q"]))
         streams = streams_of(self.action_space, self.head)
         x = tf.concat(features, axis=1)
@@ -184,7 +184,7 @@ def branch_tensors(name: str, branch: Network) -> Tensors:
 
 
 def is_image(shape: tuple[int, ...], dtype: Any) -> bool:
-    """Whether a field is an image: of three dimensions, or grey <uint8>[H, W]; its sides no shorter than LEAST_SIDE."""
+    """Whether a field is an image: of three dimensions, or gray <uint8>[H, W]; its sides no shorter than LEAST_SIDE."""
     if len(shape) == 2:
         return np.dtype(dtype) == np.uint8 and min(shape) >= LEAST_SIDE
     return len(shape) == 3 and min(channels_first(shape)[1:]) >= LEAST_SIDE

@@ -45,7 +45,7 @@ def entropy(action_space: ActionSpace, policy: tf.Tensor) -> tf.Tensor:
     if isinstance(action_space, Discrete):
         log_probs = tf.nn.log_softmax(policy)
         probs = tf.exp(log_probs)
-        # The product alone would be 0 times -inf, and so would the gradient of a product that is masked afterwards.
+        # The product alone would be 0 times -inf, and so would the gradient of a product that is masked afterward.
         log_probs = tf.where(probs > 0.0, log_probs, 0.0)
         return -tf.reduce_sum(probs * log_probs, axis=1)
     if isinstance(action_space, MultiDiscrete):

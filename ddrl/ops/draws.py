@@ -1,8 +1,8 @@
 """Drawing actions from a policy with counter-based random numbers.
 
 The number for (seed, environment, count) is a hash of the three, so a draw depends on nothing else: not on
-which thread makes it, nor on which other environments are in the batch; and the whole state of the stream is
-one counter per environment.
+which thread makes it, nor on which other simulators are in the batch; and the whole state of the stream is
+one counter per simulator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 Draw = Callable[[np.ndarray, int, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(policy <float32>[b, P], seed, environment ids [b], counts [b]) -> (actions, log-probabilities <float32>[b])."""
+"""(policy <float32>[b, P], seed, simulator ids [b], counts [b]) -> (actions, log-probabilities <float32>[b])."""
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
@@ -31,13 +31,13 @@ def _mix(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> np.uint64(31))
 
 
-def uniforms(seed: int, environments: np.ndarray, counters: np.ndarray) -> np.ndarray:
-    """One number in [0, 1) per environment: <float64>[b], from ids `environments` and `counters`, <integer>[b] both.
+def uniforms(seed: int, simulators: np.ndarray, counters: np.ndarray) -> np.ndarray:
+    """One number in [0, 1) per simulator: <float64>[b], from ids `simulators` and `counters`, <integer>[b] both.
 
     Seeds count modulo 2^64, since those of evaluations are sums that may be above the largest seed of a run.
     """
     with np.errstate(over="ignore"):
-        stream = _mix(np.uint64(int(seed) % 2**64) * _GAMMA + environments.astype(np.uint64) + np.uint64(1))
+        stream = _mix(np.uint64(int(seed) % 2**64) * _GAMMA + simulators.astype(np.uint64) + np.uint64(1))
         bits = _mix(stream + counters.astype(np.uint64) * _GAMMA)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -61,9 +61,9 @@ def greedy_actions(space: ActionSpace, policy: np.ndarray) -> np.ndarray:
 
 
 def _draw_categorical(
-    policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
+    policy: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    return draw_actions(policy, uniforms(seed, environments, counts))
+    return draw_actions(policy, uniforms(seed, simulators, counts))
 
 
 def split_components(outputs: np.ndarray, counts: tuple[int, ...]) -> list[np.ndarray]:
@@ -76,9 +76,9 @@ def _draw_components(counts: tuple[int, ...]) -> Draw:
     size = len(counts)
 
     def draw(
-        policy: np.ndarray, seed: int, environments: np.ndarray, counters: np.ndarray
+        policy: np.ndarray, seed: int, simulators: np.ndarray, counters: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        uniform = several_uniforms(seed, environments, counters, size)
+        uniform = several_uniforms(seed, simulators, counters, size)
         drawn = [draw_actions(part, uniform[:, k]) for k, part in enumerate(split_components(policy, counts))]
         actions, log_probs = zip(*drawn)
         return np.stack(actions, axis=1), np.asarray(sum(log_probs), np.float32)
@@ -106,35 +106,35 @@ def draw_actions(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _draw_gaussian(
-    policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
+    policy: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Actions <float32>[b, A] of a diagonal Gaussian."""
-    return gaussian_actions(policy, normals(component_uniforms(seed, environments, counts, policy.shape[1] // 2)))
+    return gaussian_actions(policy, normals(component_uniforms(seed, simulators, counts, policy.shape[1] // 2)))
 
 
-def component_uniforms(seed: int, environments: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
+def component_uniforms(seed: int, simulators: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
     """Two numbers in [0, 1) for each of `size` components of an action: <float64>[b, 2 size].
 
     Args:
         seed: of the run.
-        environments: <integer>[b] ids.
+        simulators: <integer>[b] ids.
         counts: <integer>[b] of the actions drawn in each.
         size: A of an action.
     """
-    return several_uniforms(seed, environments, counts, 2 * size)
+    return several_uniforms(seed, simulators, counts, 2 * size)
 
 
-def several_uniforms(seed: int, environments: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    """`size` numbers in [0, 1) for each count of an environment: <float64>[b, size].
+def several_uniforms(seed: int, simulators: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
+    """`size` numbers in [0, 1) for each count of a simulator: <float64>[b, size].
 
     Args:
         seed: of the run.
-        environments: <integer>[b] ids.
+        simulators: <integer>[b] ids.
         counts: <integer>[b] of the actions drawn in each.
         size: numbers for a count.
     """
     counters = counts[:, None] * size + np.arange(size)
-    return uniforms(seed, np.repeat(environments, size), counters.ravel()).reshape(-1, size)
+    return uniforms(seed, np.repeat(simulators, size), counters.ravel()).reshape(-1, size)
 
 
 def normals(uniform: np.ndarray) -> np.ndarray:
@@ -164,24 +164,24 @@ def epsilon_greedy(epsilon: Callable[[np.ndarray, np.ndarray], np.ndarray | floa
     """The function that draws the actions of an epsilon-greedy policy over values.
 
     Args:
-        epsilon: (environment ids [b], counts [b]) -> probability of a random action <float>[b], or one for all.
+        epsilon: (simulator ids [b], counts [b]) -> probability of a random action <float>[b], or one for all.
     """
 
-    def draw(q: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return draw_epsilon_greedy(q, epsilon(environments, counts), *exploration_numbers(seed, environments, counts))
+    def draw(q: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return draw_epsilon_greedy(q, epsilon(simulators, counts), *exploration_numbers(seed, simulators, counts))
 
     return draw
 
 
-def exploration_numbers(seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) per count of an environment.
+def exploration_numbers(seed: int, simulators: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) per count of a simulator.
 
     Args:
         seed: of the run.
-        environments: <integer>[b] ids.
+        simulators: <integer>[b] ids.
         counts: <integer>[b] of the actions drawn in each.
     """
-    explore, which = (uniforms(seed, environments, 2 * counts + k) for k in (0, 1))
+    explore, which = (uniforms(seed, simulators, 2 * counts + k) for k in (0, 1))
     return explore, which
 
 
@@ -234,17 +234,15 @@ def noisy(
     Args:
         space: with finite bounds.
         deviation: of the noise, in units of half the range of an action.
-        at_random: (environment ids [b], counts [b]) -> where actions are uniform within the bounds instead <bool>[b],
+        at_random: (simulator ids [b], counts [b]) -> where actions are uniform within the bounds instead <bool>[b],
             or one for all.
     """
     low, high = np.array(space.low), np.array(space.high)
     scale = deviation * (high - low) / 2.0
 
-    def draw(
-        mean: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        uniform = component_uniforms(seed, environments, counts, len(low))
-        anywhere = np.broadcast_to(at_random(environments, counts), len(mean))[:, None]
+    def draw(mean: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        uniform = component_uniforms(seed, simulators, counts, len(low))
+        anywhere = np.broadcast_to(at_random(simulators, counts), len(mean))[:, None]
         actions = np.where(anywhere, low + uniform[:, : len(low)] * (high - low), mean + scale * normals(uniform))
         return np.clip(actions, low, high).astype(np.float32), np.zeros(len(mean), np.float32)
 

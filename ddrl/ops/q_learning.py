@@ -70,7 +70,7 @@ def projected_targets(reward: tf.Tensor, discount: tf.Tensor, next_logits: tf.Te
     """Distribution of R + discount Z(s', a') on the support; <float32> of the shape of `next_logits`.
 
     Bellemare et al. 2017, A Distributional Perspective on Reinforcement Learning, algorithm 1: each atom z_j moves to
-    R + discount z_j, is held within the support, and gives its probability to its two neighbours there, more to the
+    R + discount z_j, is held within the support, and gives its probability to its two neighbors there, more to the
     nearer. Atom i so gets the share max(0, 1 - |Tz_j - z_i| / dz) of p_j (equation 7), which, unlike the algorithm's
     floor and ceiling, loses nothing where Tz_j falls on an atom. No gradient.
 

@@ -203,7 +203,7 @@ class Replay:
             self._largest = max(self._largest, float(priorities[live].max()))
 
     def save(
-        self, directory: str | Path, named: Named = nothing_named, beat: Callable[[], object] = lambda: None
+        self, directory: str | Path, named: Named = nothing_named, working: Callable[[], object] = lambda: None
     ) -> dict[str, np.ndarray]:
         """Writes what has changed since the last save, in files next to those that are still right.
 
@@ -212,7 +212,7 @@ class Replay:
         Args:
             directory: of this replay alone.
             named: gives the names of the files that checkpoints on disk need.
-            beat: called again and again while files are written.
+            working: called again and again while files are written.
 
         Returns:
             the manifest, a few arrays of some kilobytes that `load` needs.
@@ -234,9 +234,9 @@ class Replay:
             directory.mkdir(parents=True, exist_ok=True)
             number = storage.next_number(directory)
             previous = earlier[-1] if earlier else None
-            facts["segments"] = storage.save_rows(directory, number, self._history, previous, beat)
+            facts["segments"] = storage.save_rows(directory, number, self._history, previous, working)
             facts["weights"] = storage.write(
-                directory, f"replay-{number:06d}-weights.bin", [self._tree.weights, self._waiting], beat
+                directory, f"replay-{number:06d}-weights.bin", [self._tree.weights, self._waiting], working
             )
             saves = [*earlier, facts][-KEPT_SAVES:]
             storage.finish(directory, {entry["name"] for save in saves for entry in storage.entries_of(save)}, named)

@@ -30,7 +30,7 @@ _NAME = re.compile(r"\.?replay-(\d{6,})-(rows-\d{2}|weights)\.bin(\.tmp)?")
 
 
 def save_rows(
-    directory: Path, number: int, history: History, previous: Mapping[str, Any] | None, beat: Callable[[], object]
+    directory: Path, number: int, history: History, previous: Mapping[str, Any] | None, working: Callable[[], object]
 ) -> list[dict[str, Any]]:
     """Writes the segments that have changed.
 
@@ -38,7 +38,7 @@ def save_rows(
         directory: an existing directory.
         number: number of this save, for the names of the files.
         previous: what the last save's manifest says, with its `head` and `segments` (None: write all).
-        beat: as for `write`.
+        working: as for `write`.
 
     Returns:
         an entry for each segment: start, stop (rows of the ring), name, bytes and sha256.
@@ -51,7 +51,7 @@ def save_rows(
             entries += old
             continue
         arrays = [array[start:stop] for array in history.rows]
-        entry = write(directory, f"replay-{number:06d}-rows-{index:02d}.bin", arrays, beat)
+        entry = write(directory, f"replay-{number:06d}-rows-{index:02d}.bin", arrays, working)
         entries.append({"start": start, "stop": stop, **entry})
     return entries
 
@@ -71,7 +71,7 @@ def load_rows(directory: Path, history: History, entries: Sequence[Mapping[str, 
 
 
 def write(
-    directory: Path, name: str, arrays: Sequence[np.ndarray], beat: Callable[[], object] = lambda: None
+    directory: Path, name: str, arrays: Sequence[np.ndarray], working: Callable[[], object] = lambda: None
 ) -> dict[str, Any]:
     """Writes a file of C-contiguous arrays; returns its entry for a manifest: name, bytes and sha256.
 
@@ -79,7 +79,7 @@ def write(
         directory: an existing directory.
         name: of the file, which is replaced.
         arrays: one after the other.
-        beat: called after each piece, since gigabytes take minutes.
+        working: called after each piece, since gigabytes take minutes.
     """
     temporary, digest, size = directory / f".{name}.tmp", hashlib.sha256(), 0
     try:
@@ -90,7 +90,7 @@ def write(
                 size += len(piece)
                 while len(piece):
                     piece = piece[file.write(piece) :]
-                beat()
+                working()
             os.fsync(descriptor)
         os.replace(temporary, directory / name)
     except BaseException:

@@ -23,7 +23,8 @@ from ddrl import sealed
 from ddrl.checks import is_finite
 from ddrl.errors import UsageError
 from ddrl.files import append_regular, cut_half_line, read_regular
-from ddrl.rundir import METRICS, JsonLines
+from ddrl.json_lines import JsonLines
+from ddrl.rundir import METRICS
 
 ONLINE_EPISODES = 100
 """Finished training episodes that the online score looks back on."""

@@ -18,7 +18,7 @@ from ddrl.reporting.texts import counted
 from ddrl.rundir import load_config
 
 LEARNING_CURVE = "learning_curve.png"
-RAW_COLOUR, ONLINE_COLOUR, EVALUATION_COLOUR = "#56B4E9", "#0072B2", "#D55E00"
+RAW_COLOR, ONLINE_COLOR, EVALUATION_COLOR = "#56B4E9", "#0072B2", "#D55E00"
 """Light blue, blue and vermilion of the palette for the color-blind of Okabe and Ito (2008)."""
 STYLE: Any = {  # matplotlib's own type of it is of its newest version
     "font.size": 10,
@@ -33,11 +33,11 @@ STYLE: Any = {  # matplotlib's own type of it is of its newest version
     "legend.frameon": False,
 }
 RAW_STYLE: Any = {
-    "color": RAW_COLOUR, "linestyle": "", "marker": ".", "markersize": 4, "alpha": 0.6,
+    "color": RAW_COLOR, "linestyle": "", "marker": ".", "markersize": 4, "alpha": 0.6,
     "label": "training, mean of a few seconds",
 }  # fmt: skip
-ONLINE_STYLE: Any = {"color": ONLINE_COLOUR, "linewidth": 1.8, "label": "training, mean of the last 100 episodes"}
-EVALUATION_STYLE: Any = {"color": EVALUATION_COLOUR, "linewidth": 1.2, "marker": "o", "markersize": 5}
+ONLINE_STYLE: Any = {"color": ONLINE_COLOR, "linewidth": 1.8, "label": "training, mean of the last 100 episodes"}
+EVALUATION_STYLE: Any = {"color": EVALUATION_COLOR, "linewidth": 1.2, "marker": "o", "markersize": 5}
 CUT_STYLE: Any = EVALUATION_STYLE | {
     "linestyle": "", "markerfacecolor": "white", "label": "evaluation that was cut off",
 }  # fmt: skip

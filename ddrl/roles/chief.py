@@ -18,7 +18,7 @@ from ddrl.exchange.interface import Closed
 from ddrl.exchange.messages import Flag, Kind
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport
 from ddrl.job.layout import JobContext
-from ddrl.job.role import Topic, Wait, essential_lost, json_blob
+from ddrl.job.role import Topic, Wait, essential_lost
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.collector import Collector
 from ddrl.reporting.metrics import read_metrics
@@ -32,6 +32,7 @@ from ddrl.roles.exchanges import make_coordinator
 from ddrl.roles.phase import Phase
 from ddrl.roles.run_log import RunLog
 from ddrl.roles.setup_and_end import ends, setups
+from ddrl.roles.state_requests import StateRequests
 from ddrl.roles.time_left import TimeLeft
 from ddrl.rundir import RESULT, note_trained, stop_reason, stop_requested, write_json
 
@@ -75,16 +76,16 @@ class ChiefRole:
         self.budget = Budget(config.run, start)
         asynchronous = self.coordinator.asynchronous
         self.saver = CheckpointSaver(context, start, self.log.metrics, event, self._counted, asynchronous)
+        self._state_requests = StateRequests(context, transport, asynchronous)
         self._next_stop_check = self._stop_deadline = 0.0
         self._hears_others = set(context.layout.servers) != {transport.rank}  # servers elsewhere may report at any time
-        self._signalled = self._started = self._evaluation_due = False
+        self._signaled = self._started = self._evaluation_due = False
         self._without_last: dict[str, Any] = {}  # the result if the last update, for which the run waits, is not made
         self._trained_seconds = 0.0
         self._acted = 0  # agent steps of all earlier parts, if this part only evaluates; else 0
         self._taken: float | None = None  # wall time of the parameters, which is the checkpoint's, if it only evaluates
         self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
         self._failed: set[int] = set()  # processes that have reported a failure
-        self._unanswered: set[int] = set()  # workers that were asked for a state and have sent none since
         self._begin(resumed, notes)
 
     def handle(self, event: Event) -> None:
@@ -112,7 +113,7 @@ class ChiefRole:
         elif self.phase is Phase.STOPPING and now >= self._stop_deadline:
             self._command()
         self._gather(now)
-        if self.phase is Phase.EVALUATING and self.evaluator.is_over(now, self._signalled):
+        if self.phase is Phase.EVALUATING and self.evaluator.is_over(now, self._signaled):
             self._end()
         if now >= self.log.next_line:
             self._write_line(now)
@@ -146,27 +147,27 @@ class ChiefRole:
             self.log.event(name, text)
 
     def stop(
-        self, status: str, message: str, signalled: bool = False, flags: Flag = Flag.CHECKPOINT | Flag.PUBLISH
+        self, status: str, message: str, signaled: bool = False, flags: Flag = Flag.CHECKPOINT | Flag.PUBLISH
     ) -> None:
         """Ends training at the next update boundary; a checkpoint, the final evaluation and END follow.
 
         Args:
             status: status in the run's result, such as 'finished'.
             message: why training ends.
-            signalled: whether to end soon: the final evaluation is left out, or cut short.
+            signaled: whether to end soon: the final evaluation is left out, or cut short.
             flags: flags of the last COMMIT besides STOP.
         """
         if self.phase is not Phase.RUNNING:
-            self._stop_sooner(status, message, signalled)
+            self._stop_sooner(status, message, signaled)
             return
-        self.phase, self._signalled = Phase.STOPPING, signalled
+        self.phase, self._signaled = Phase.STOPPING, signaled
         note_trained(self.context.run_dir)
         self._trained_seconds = self.context.spent_seconds + time.monotonic() - self.log.began
         if not flags & Flag.CHECKPOINT:  # this part only does the final evaluation of the part before, in the same time
             longest = 60.0 * self.context.config.run.minutes or math.inf  # as in `end_of_job`, the other ranks' wait
             self._trained_seconds = min(self._before.trained_seconds, longest)
             self._acted, self._taken = self._before.agent_steps, self.start.wall_seconds
-        self.time_left.training_over(self._trained_seconds, not signalled)
+        self.time_left.training_over(self._trained_seconds, not signaled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
         self.coordinator.request(Flag.STOP | flags)
@@ -174,15 +175,15 @@ class ChiefRole:
         if self.coordinator.asynchronous:
             self._command()
 
-    def _stop_sooner(self, status: str, message: str, signalled: bool) -> None:
+    def _stop_sooner(self, status: str, message: str, signaled: bool) -> None:
         """Ends a run that is already ending: a failure becomes its result, and a signal limits the last step's time."""
         if status == "failed" and self.result["status"] != "failed":
             self.result |= {"status": status, "message": message}
-        if signalled and self.phase is Phase.STOPPING:
+        if signaled and self.phase is Phase.STOPPING:
             if self._stop_deadline == math.inf:
                 self._without_last = {"status": status, "message": message}
                 self.coordinator.request(Flag.STOP)  # with the step under way, even if that is refused
-            self._signalled = True
+            self._signaled = True
             self._stop_deadline = min(self._stop_deadline, time.monotonic() + LAST_COMMIT_SECONDS)
 
     def _command(self) -> None:
@@ -193,7 +194,7 @@ class ChiefRole:
 
     def _end(self) -> None:
         self._write_line(time.monotonic())
-        cut = self._signalled and self.evaluator.lacks_final(self._trained_seconds)
+        cut = self._signaled and self.evaluator.lacks_final(self._trained_seconds)
         if cut and self.result["status"] == "finished":
             self.result["unevaluated"] = True  # training is done; if the run is resumed, it is evaluated
         totals = self.evaluations.to_score | {
@@ -277,7 +278,7 @@ class ChiefRole:
             number = self.saver.begin(closed.version, self.coordinator.step, self.log.wall_seconds, last, now)
             self.budget.checkpointed(closed.version, now)
             if not last:
-                self._ask_for_states(number)
+                self._state_requests.ask(number, self.coordinator.live)
         if last:
             self.phase, self._last_version = Phase.SAVING, closed.version
             if self.result["status"] == "finished" and not self.budget.last_update(closed.version):
@@ -285,21 +286,6 @@ class ChiefRole:
         if flags & Flag.PUBLISH and self._evaluation_due:
             self._evaluation_due = False
             self._evaluate(closed.version, last)
-
-    def _ask_for_states(self, number: int) -> None:
-        """Asks for the workers' states with this number if CHECKPOINT may not reach all of them with their parameters.
-
-        With asynchronous updates, servers do not pass it on. If steps may close early, a straggler may skip the
-        parameters that have it. A straggler that has not answered yet is not asked again, since it may hang for hours,
-        and blobs that it does not receive would pile up (see `Message`).
-        """
-        asynchronous = self.coordinator.asynchronous
-        if not asynchronous and not self.context.config.exchange.may_close_early:
-            return
-        asked = self.coordinator.live - (set() if asynchronous else self._unanswered)
-        self._unanswered |= asked
-        workers = (self.context.layout.workers[worker] for worker in asked)
-        self.transport.send(json_blob(process, Topic.STATE_DUE, number) for process in workers)
 
     def _on_refused(self, closed: Closed) -> None:
         names = self.log.refused(closed)
@@ -310,7 +296,7 @@ class ChiefRole:
                 f"{limit} steps were refused for gradients that are not finite (the last: {names}): "
                 f"lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, or begin a "
                 f"new run from an earlier checkpoint with --init-from {run}:UPDATE",
-                signalled=True,
+                signaled=True,
             )
 
     # Evaluation ----------------------------------------------------------------------------------------------
@@ -321,7 +307,7 @@ class ChiefRole:
         at = {"version": version, "agent_steps": acted, "wall_seconds": taken}
         if not last:
             self.evaluator.play(at, self._before.planned_seconds)
-        elif not self._signalled:
+        elif not self._signaled:
             self.evaluator.play_last(at, self._trained_seconds)
 
     def _on_result(self, content: Mapping[str, Any]) -> None:
@@ -339,8 +325,8 @@ class ChiefRole:
                 if self.phase is Phase.RUNNING and self.coordinator.takes_requests:
                     self._ends_at_once()  # so that a run that lacks only its final evaluation still counts as trained
                 why = stop_reason(self.context.run_dir)
-                self.stop("stopped", f"stopped: {why}" if why else "stopped on request", signalled=True)
-                self._signalled = True
+                self.stop("stopped", f"stopped: {why}" if why else "stopped on request", signaled=True)
+                self._signaled = True
 
     def _check_budget(self, now: float) -> None:
         seconds = self.context.spent_seconds + now - self.log.began
@@ -391,7 +377,7 @@ class ChiefRole:
         elif blob.topic == Topic.STATE:
             worker = next((w for w, p in self.context.layout.workers.items() if p == blob.peer), None)
             if worker is not None:
-                self._unanswered.discard(worker)
+                self._state_requests.answered(worker)
                 self.collector.hold(_rank_of(worker))
                 self.saver.gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
@@ -405,7 +391,7 @@ class ChiefRole:
         self.log.event("rank_failed", f"{name}: {line}", traceback=text)
         if peer == self.evaluator.rank:
             self.evaluator.lost()  # it may still send reports, but evaluates no more
-        self.stop("failed", f"{name} failed: {line} (see log.txt)", signalled=True)
+        self.stop("failed", f"{name} failed: {line} (see log.txt)", signaled=True)
         if self.phase is Phase.STOPPING:
             self._stop_deadline = min(self._stop_deadline, time.monotonic() + FAILED_COMMIT_SECONDS)
         print(f"{name} failed:\n{text}", flush=True)
@@ -420,7 +406,7 @@ class ChiefRole:
                 rest = counted(len(self.coordinator.live), "worker")
                 note("worker_lost", f"{name} died; training goes on with {rest}")
                 if not self.coordinator.live:
-                    self.stop("failed", f"{name} died, and it was the last worker", signalled=True)
+                    self.stop("failed", f"{name} died, and it was the last worker", signaled=True)
         if event.peer == self.evaluator.rank:
             note("evaluator_lost", f"{name} died; training goes on without evaluation")
             self.evaluator.lost()

@@ -183,11 +183,7 @@ def _work(
         time.sleep(1.0)  # time for the rank that saw the death first to say what happened
         leave_now(EXIT_FAILED)
     except RoleLost as error:
-        message = f"{error}; {go_on(run_dir)}"
-        write_failure(run_dir, message, lost=str(error))
-        print(message, flush=True)
-        _call_off(transport)
-        return abort(EXIT_FAILED)  # ends ranks that hang, and so do not see that the communicator is revoked
+        return _end_without(error, run_dir, transport)
     except (UsageError, Garbled) as error:
         if survive:  # with ULFM, MPI_Abort ends no other rank
             write_failure(run_dir, str(error), usage_error=isinstance(error, UsageError))
@@ -208,6 +204,15 @@ def _call_off(transport: Any) -> None:
     """Revokes the communicator of an MpiTransport, so that all other ranks leave; does so only with ULFM."""
     transport.revoke()
     time.sleep(REVOKE_SECONDS)
+
+
+def _end_without(error: RoleLost, run_dir: Path, transport: Any) -> int:
+    """Ends the job because a rank that it needs is lost; returns the exit status."""
+    message = f"{error}; {go_on(run_dir)}"
+    write_failure(run_dir, message, lost=str(error))
+    print(message, flush=True)
+    _call_off(transport)
+    return abort(EXIT_FAILED)  # ends ranks that hang, and so do not see that the communicator is revoked
 
 
 def _die_of(error: BaseException, context: JobContext, rank: int, transport: Transport) -> None:

@@ -35,21 +35,21 @@ class ActorOptions(TypedDict, total=False):
 
 
 class Actor:
-    """Steps one group of environments; whoever drives it decides with which parameters.
+    """Steps one group of simulators; whoever drives it decides with which parameters.
 
     `receive` and `act` are called in turn. A call of `infer` between them queries the policy again, with newer
     parameters.
 
     Args:
         environment: receives and sends strictly in turn.
-        first_id: number of its first environment among all of the job's, for the action streams.
+        first_id: number of its first simulator among all of the job's, for the action streams.
         seed: of the action streams.
         frames_per_step: emulator frames per agent step, for the count of frames.
         draw: draws actions from the policy's output (None: from the distribution of the action space).
         returns: if rewards are normalized, turns those of `step` into rewards to learn from (None: they stay raw).
 
     Attributes:
-        received: whether the environments have answered since they were reset.
+        received: whether the simulators have answered since they were reset.
         value: <float32>[b] value of `step.observation`; empty before the first.
         action: the actions that `act` drew last; empty before the first.
         log_prob: <float32>[b] their log-probabilities.
@@ -84,7 +84,7 @@ class Actor:
 
     @property
     def step(self) -> Step:
-        """What the environments answered last.
+        """What the simulators answered last.
 
         Raises:
             RuntimeError: they have not answered since they were reset.
@@ -94,18 +94,18 @@ class Actor:
         return self._step
 
     def reset(self, seed: int) -> None:
-        """Starts new episodes in all environments."""
+        """Starts new episodes in all simulators."""
         self.environment.reset(seed)
         self._step = None
         if self.returns is not None:
             self.returns.reset()
 
     def begin_at(self, draws: int) -> None:
-        """Continues exploration and action streams as after so many draws of each environment."""
+        """Continues exploration and action streams as after so many draws of each simulator."""
         self._draws[:] = draws
 
     def draws(self) -> np.ndarray:
-        """<int64>[b] actions that were drawn for each environment."""
+        """<int64>[b] actions that were drawn for each simulator."""
         return self._draws.copy()
 
     def receive(self, snapshot: Snapshot) -> None:
@@ -141,7 +141,7 @@ class Actor:
         self.version = snapshot.version
 
     def act(self) -> None:
-        """Draws an action for each environment and sends them."""
+        """Draws an action for each simulator and sends them."""
         ids = self.step.env_id
         self.action, self.log_prob = self._draw(self._policy, self.seed, self._ids[ids], self._draws[ids])
         self._draws[ids] += 1
@@ -158,7 +158,7 @@ class Actor:
         return state
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
-        """The inverse of `get_state`; True if the environments go on where they were."""
+        """The inverse of `get_state`; True if the simulators go on where they were."""
         if self.returns is not None:
             self.returns.set_state(part(state, "returns."))
         same_number = len(state["draws"]) == len(self._draws)

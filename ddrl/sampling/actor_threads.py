@@ -39,7 +39,7 @@ class ActorThreads:
         """Fills a rollout. A single actor does it in the calling thread.
 
         Args:
-            out: [T, B], B environments of all groups.
+            out: [T, B], B simulators of all groups.
             newest: gives the parameters to act with.
             refresh_every: steps after which each actor asks `newest` again (0: never).
 
@@ -103,7 +103,7 @@ class ActorThreads:
         return self.get_state()
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
-        """The inverse of `get_state`; True if all environments go on where they were."""
+        """The inverse of `get_state`; True if all simulators go on where they were."""
         goes_on = [
             actor.set_state(part(state, f"actor{i}."))
             for i, actor in enumerate(self.actors)

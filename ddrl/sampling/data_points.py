@@ -1,4 +1,4 @@
-"""Cutting each environment's stream of steps into segments of at most n, and segments into data-points."""
+"""Cutting each simulator's stream of steps into segments of at most n, and segments into data-points."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class DataPointBuilder:
-    """Holds the open segment of each of E environments, as arrays [n, E].
+    """Holds the open segment of each of E simulators, as arrays [n, E].
 
     A segment ends after n transitions, at a termination (return bootstrapped with 0), at a truncation (with the
     value of the final observation), and, if asked for, at the loss of a life (0). Each state's return reaches
     to the segment's end, as in A3C (Mnih et al. 2016, algorithm S3).
 
     Args:
-        environments: E.
+        simulators: E.
         unroll_length: n, in agent steps.
         observation_shape: of one observation.
         observation_dtype: of one.
@@ -40,7 +40,7 @@ class DataPointBuilder:
 
     def __init__(
         self,
-        environments: int,
+        simulators: int,
         unroll_length: int,
         observation_shape: tuple[int, ...],
         observation_dtype: np.dtype,
@@ -50,7 +50,7 @@ class DataPointBuilder:
         action_shape: tuple[int, ...] = (),
         gae_lambda: float = 1.0,
     ):
-        n, e = unroll_length, environments
+        n, e = unroll_length, simulators
         self.discount, self.transform_reward = discount, transform_reward
         self.life_loss_terminal, self.gae_lambda = life_loss_terminal, gae_lambda
         self.length = np.zeros(e, np.int64)
@@ -65,11 +65,11 @@ class DataPointBuilder:
         """Adds the rewards of `step` to the open segments, and cuts those that end with it.
 
         Args:
-            step: what the environments answered to the actions last stored.
+            step: what the simulators answered to the actions last stored.
             value: <float32>[b] value of `step.observation`.
 
         Returns:
-            The data-points of the segments that ended, in the order of the environments, oldest first; or None.
+            The data-points of the segments that ended, in the order of the simulators, oldest first; or None.
         """
         n = len(self.action)
         ids, valid = step.env_id, step.valid
@@ -88,7 +88,7 @@ class DataPointBuilder:
         The action on a final observation is ignored by the environment, and so it is here.
 
         Args:
-            step: of b environments.
+            step: of b simulators.
             action: <int32>[b] or [b, K].
             log_prob: <float32>[b] of the actions.
             version: of the parameters that chose them.
@@ -140,7 +140,7 @@ class DataPointActor(Actor):
     """An actor whose steps become data-points: receive, close, act, store; and again.
 
     Args:
-        segments: the open segments of its environments.
+        segments: the open segments of its simulators.
         batcher: gathers the data-points of all actors.
     """
 
@@ -158,7 +158,7 @@ class DataPointActor(Actor):
         self.segments, self.batcher = segments, batcher
 
     def advance(self, newest: Callable[[], Snapshot]) -> list[DataPoints]:
-        """One step of all environments with the newest parameters; the batches that it made full."""
+        """One step of all simulators with the newest parameters; the batches that it made full."""
         self.observe()
         self.infer(newest())  # of now: observations may have taken a while
         self.act()  # first, so that the simulators work while the data-points are put together

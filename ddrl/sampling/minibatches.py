@@ -23,7 +23,7 @@ def transitions_of(rollout: Unroll, unroll_length: int, gae_lambda: float) -> Tr
         unroll_length: agent steps, a divisor of T.
         gae_lambda: in [0, 1].
     """
-    steps, environments = rollout.reward.shape
+    steps, simulators = rollout.reward.shape
     advantage, return_ = np.empty_like(rollout.reward), np.empty_like(rollout.reward)
     for start in range(0, steps, unroll_length):
         stop = start + unroll_length
@@ -31,7 +31,7 @@ def transitions_of(rollout: Unroll, unroll_length: int, gae_lambda: float) -> Tr
         advantage[start:stop], return_[start:stop] = generalized_advantages(
             unroll.reward, unroll.discount, unroll.continues, unroll.valid, unroll.value, gae_lambda
         )
-    rows = steps * environments
+    rows = steps * simulators
 
     def flat(array: np.ndarray) -> np.ndarray:
         return array[:steps].reshape(rows, *array.shape[2:])
@@ -60,7 +60,7 @@ class Minibatches:
     """Cuts a rollout into the batches of its gradients: all its transitions `epochs` times, in batches of one size.
 
     With `shuffle` every epoch has its own order, drawn from (seed, number of the rollout, epoch) alone. Without it,
-    the order is that of the steps, and a batch has some consecutive steps of all environments.
+    the order is that of the steps, and a batch has some consecutive steps of all simulators.
 
     Args:
         unroll_length: steps to which an advantage reaches at most.

@@ -102,7 +102,7 @@ class ReplayBatches:
             self._priorities = []
 
     def close(self) -> None:
-        """Ends the thread; no minibatch may be taken afterwards."""
+        """Ends the thread; no minibatch may be taken afterward."""
         self._drawer.shutdown(cancel_futures=True)
 
     def get_state(self) -> dict[str, np.ndarray]:

@@ -84,7 +84,7 @@ class ReplaySchedule(GroupSchedule):
         return None if self.seen is None or not contributions else self.seen.statistics.merged(contributions)
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        """Goes on from `state`. The replay and the period are restored even if environments must be reset."""
+        """Goes on from `state`. The replay and the period are restored even if simulators must be reset."""
         if not self.actor_threads.set_state(state):
             self.actor_threads.reset(reset_seed)
         if "replay" in state:
@@ -159,7 +159,7 @@ class ReplaySchedule(GroupSchedule):
             self.metrics.event("transitions_left_out", text)
 
     def _saved_replay(self) -> dict[str, np.ndarray]:
-        return self.replay.save(self._directory, self._named, self.beat or (lambda: None))
+        return self.replay.save(self._directory, self._named, self.working or (lambda: None))
 
     def _acting_state(self) -> dict[str, np.ndarray]:
         """The actors' state, or only their counters if acting was broken off.

@@ -55,7 +55,7 @@ class GroupSchedule(Schedule):
         return {f"actor{i}.draws": actor.draws() for i, actor in enumerate(self.actor_threads.actors)}
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:
-        """Goes on from `state`. If environments could not be saved, they are reset, and the rollout is forgotten."""
+        """Goes on from `state`. If simulators could not be saved, they are reset, and the rollout is forgotten."""
         if not (self.actor_threads.set_state(state) and self._set_state(state)):
             self.actor_threads.reset(reset_seed)
 
@@ -252,15 +252,15 @@ class DoubleBuffered(RolloutSchedule):
 
     def _synchronize(self, snapshot: Snapshot) -> None:
         # The first storage: nothing to learn from yet, so theta_1 is theta_0.
-        behaviour = self._acting or self._fill(snapshot)
+        behavior = self._acting or self._fill(snapshot)
         self.actor_threads.wait()
         self.actor_threads.reset_ended()
         self.learning, self._filling = self._filling, self.learning
         self._see()
         self._fill(snapshot)
-        self.target = behaviour
-        behind = behaviour.parameters - snapshot.parameters
-        self._first, self._behind = behaviour.parameters, self._with_statistics(behind, behaviour.parameters)
+        self.target = behavior
+        behind = behavior.parameters - snapshot.parameters
+        self._first, self._behind = behavior.parameters, self._with_statistics(behind, behavior.parameters)
         self._start()
 
     def _with_statistics(self, vector: Any, source: Any) -> Any:

@@ -26,7 +26,7 @@ class Ended(Exception):
 
 def empty_unroll(
     steps: int,
-    environments: int,
+    simulators: int,
     observation_shape: tuple[int, ...],
     observation_dtype: np.dtype,
     action_space: ActionSpace,
@@ -35,13 +35,13 @@ def empty_unroll(
 
     Args:
         steps: T.
-        environments: B.
+        simulators: B.
         observation_shape: of one observation.
         observation_dtype: of one.
         action_space: gives shape and dtype of the actions.
     """
-    shape = (steps, environments)
-    after = (steps + 1, environments)
+    shape = (steps, simulators)
+    after = (steps + 1, simulators)
     return Unroll(
         observation=np.zeros((*after, *observation_shape), observation_dtype),
         action=np.zeros((*shape, *action_space.action_shape), action_space.action_dtype),
@@ -56,7 +56,7 @@ def empty_unroll(
 
 
 def columns(unroll: Unroll, start: int, stop: int) -> Unroll:
-    """The environments start .. stop - 1 of an unroll, as views."""
+    """The simulators start .. stop - 1 of an unroll, as views."""
     return Unroll(*(array[:, start:stop] for array in unroll))
 
 
@@ -161,17 +161,17 @@ class RolloutActor(Actor):
 
 
 class UnrollBatcher:
-    """Puts unrolls of groups side by side until a batch has `environments` columns. Any thread may add."""
+    """Puts unrolls of groups side by side until a batch has `simulators` columns. Any thread may add."""
 
-    def __init__(self, environments: int):
-        self._environments, self._lock = environments, threading.Lock()
+    def __init__(self, simulators: int):
+        self._simulators, self._lock = simulators, threading.Lock()
         self._unrolls: list[Unroll] = []
 
     def add(self, unroll: Unroll) -> list[Unroll]:
-        """Adds an unroll [T, B]; returns the batches [T, environments] that became full. B divides `environments`."""
+        """Adds an unroll [T, B]; returns the batches [T, simulators] that became full. B divides `simulators`."""
         with self._lock:
             self._unrolls.append(unroll)
-            if sum(part.reward.shape[1] for part in self._unrolls) < self._environments:
+            if sum(part.reward.shape[1] for part in self._unrolls) < self._simulators:
                 return []
             parts, self._unrolls = self._unrolls, []
         if len(parts) == 1:
@@ -183,7 +183,7 @@ class UnrollActor(RolloutActor):
     """An actor that produces unrolls one after the other, for IMPALA.
 
     Args:
-        make_unroll: new arrays for one unroll of its environments.
+        make_unroll: new arrays for one unroll of its simulators.
         batcher: shared with the actors of the other groups.
     """
 

@@ -1,4 +1,4 @@
-"""The schedules: who steps which environments when, with which version of the parameters.
+"""The schedules: who steps which simulators when, with which version of the parameters.
 
 All turn actors into a stream of batches behind one interface, so that a trainer need not know which it has. Those
 that fill whole rollouts are in `ddrl.sampling.rollout_schedules`.
@@ -29,12 +29,12 @@ class Schedule(Protocol):
         target: theta^-: the parameters of the target networks for a replay, those that a rollout was begun with for
             rollouts; None before there are any.
         seen: counts for the running statistics; None if there are none.
-        beat: called again and again while `get_state` writes files (None: nothing is called).
+        working: called again and again while `get_state` writes files (None: nothing is called).
     """
 
     target: Snapshot | None = None
     seen: Seen | None = None
-    beat: Callable[[], object] | None = None
+    working: Callable[[], object] | None = None
 
     @property
     def target_vector(self) -> Any:
@@ -91,7 +91,7 @@ class Schedule(Protocol):
 
         Args:
             state: from `get_state`; empty at the beginning of a run.
-            reset_seed: of environments that could not be saved, which are reset.
+            reset_seed: of simulators that could not be saved, which are reset.
         """
 
     def stop(self) -> None:
@@ -105,7 +105,7 @@ class Producer(Protocol):
         """Acts for a while with the newest parameters; returns the batches that became full."""
 
     def reset(self, seed: int) -> None:
-        """Starts new episodes in all environments."""
+        """Starts new episodes in all simulators."""
 
     def draws(self) -> np.ndarray:
         """As `Actor.draws`."""
@@ -114,7 +114,7 @@ class Producer(Protocol):
         """As `Actor.begin_at`."""
 
     def set_state(self, state: dict[str, np.ndarray]) -> bool:
-        """Goes on from a saved state; True if the environments go on where they were."""
+        """Goes on from a saved state; True if the simulators go on where they were."""
 
 
 class Asynchronous(Schedule):
@@ -157,7 +157,7 @@ class Asynchronous(Schedule):
         return None if batch is None or snapshot is None else (snapshot, batch)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        # Predictors run on meanwhile: environments are not saved, only the counters of the action streams.
+        # Predictors run on meanwhile: simulators are not saved, only the counters of the action streams.
         return {f"actor{i}.draws": actor.draws() for i, actor in enumerate(self.actors)}
 
     def set_state(self, state: dict[str, np.ndarray], reset_seed: int) -> None:

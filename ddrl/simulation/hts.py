@@ -29,7 +29,7 @@ def expected_run_time(states: float, environments: int, alpha: float, rate: floa
 
 
 def expected_latency(actors: float, actor_rate: float, learner_rate: float) -> float:
-    """Updates between the behaviour and the target policy of GA3C or IMPALA: n rho/(1 - n rho), claim 2.
+    """Updates between the behavior and the target policy of GA3C or IMPALA: n rho/(1 - n rho), claim 2.
 
     The mean number in an M/M/1 queue; infinite from n rho = 1 on, where the queue grows for ever.
     """

@@ -44,8 +44,8 @@ def _machines(outcomes: Sequence[Outcome]) -> list[str]:
 def _versions(outcomes: Sequence[Outcome]) -> list[str]:
     points: dict[str, dict[str, list[str]]] = {}
     for outcome in outcomes:
-        rival = outcome.result.get("peer") or {}  # it has packages of its own
-        theirs = {f"{name} of the peer": version for name, version in rival.items()}
+        peer = outcome.result.get("peer") or {}  # it has packages of its own
+        theirs = {f"{name} of the peer": version for name, version in peer.items()}
         for name, version in (versions_of(machine_of(outcome.path)) | theirs).items():
             points.setdefault(name, {}).setdefault(str(version), []).append(outcome.point.name)
     return [f"points of different versions of {name}: {_which(of)}" for name, of in points.items() if len(of) > 1]

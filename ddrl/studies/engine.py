@@ -118,7 +118,7 @@ class Running:
     def left(self) -> float | None:
         """Seconds until the point ends: the last number that it reported, less the time since that was first read here.
 
-        The time is subtracted because a rival reports nothing while it is evaluated. None if the point reports no
+        The time is subtracted because a peer reports nothing while it is evaluated. None if the point reports no
         number; negative if it takes longer than it reported.
         """
         told, now = read_run(self._path).seconds_left, time.monotonic()

@@ -1,4 +1,4 @@
-"""Figures of studies: panels of curves, readable in black and white and for the colour-blind. Needs no display."""
+"""Figures of studies: panels of curves, readable in black and white and for the color-blind. Needs no display."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ddrl.files import write_whole
 from ddrl.reporting.plots import STYLE
 from ddrl.studies.heat import HeatMap, draw_heat
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-"""The palette for the colour-blind of Okabe and Ito (2008), its yellow made darker."""
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
+"""The palette for the color-blind of Okabe and Ito (2008), its yellow made darker."""
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<")
 FEW_OCTAVES = 2.5  # a logarithmic axis over fewer has too few ticks at powers of 2 alone
 MARK_LINES = ((0, (1, 2)), (0, (6, 2, 1, 2)))
@@ -41,9 +41,9 @@ class Curve(NamedTuple):
         x, y: coordinates of its points, equally many.
         low, high: bounds of the band around y; empty without a band.
         each: (x, y) of the single values of which y is the mean, if they are few.
-        style: number of its colour, marker and dashes (None: its place in the panel).
+        style: number of its color, marker and dashes (None: its place in the panel).
         points: draw only hollow markers, without a line between them.
-        reference: draw it thin and dashed, as something that the others are compared with: in grey, or with the colour
+        reference: draw it thin and dashed, as something that the others are compared with: in gray, or with the color
             and the hollow marker of `style`.
     """
 
@@ -176,39 +176,39 @@ def _draw(axes: Any, panel: Panel) -> None:
     _scale(axes, panel)
     for mark, dashes in zip(panel.marks, MARK_LINES):
         axes.axvline(mark.x, color="#555555", linewidth=1.0, linestyle=dashes, label=mark.label)
-    labelled = {curve.label for curve in panel.curves if curve.label and curve.x}
-    labelled |= {mark.label for mark in panel.marks}
-    if labelled:
-        longest = max(map(len, labelled))
-        columns = min(len(labelled), max(1, LEGEND_LETTERS // (longest + 10)))
+    labeled = {curve.label for curve in panel.curves if curve.label and curve.x}
+    labeled |= {mark.label for mark in panel.marks}
+    if labeled:
+        longest = max(map(len, labeled))
+        columns = min(len(labeled), max(1, LEGEND_LETTERS // (longest + 10)))
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, handlelength=2.8)
 
 
 def _draw_reference(axes: Any, curve: Curve) -> None:
     marked: dict[str, Any] = {}
     if curve.style is not None:
-        marked = {"color": COLOURS[curve.style % len(COLOURS)], "marker": MARKERS[curve.style % len(MARKERS)]}
+        marked = {"color": COLORS[curve.style % len(COLORS)], "marker": MARKERS[curve.style % len(MARKERS)]}
         marked |= {"markerfacecolor": "white", "markersize": 4.5}
     line = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (5, 3))}
     axes.plot(curve.x, curve.y, label=curve.label, **(line | marked))
 
 
 def _draw_curve(axes: Any, curve: Curve, style: int) -> None:
-    colour, marker = COLOURS[style % len(COLOURS)], MARKERS[style % len(MARKERS)]
+    color, marker = COLORS[style % len(COLORS)], MARKERS[style % len(MARKERS)]
     every = max(1, len(curve.x) // 8) if len(curve.x) > MARKED else 1
     line = "none" if curve.points else LINES[style % len(LINES)]
     axes.plot(
-        curve.x, curve.y, color=colour, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
-        markevery=(style % every, every), markerfacecolor="white" if curve.points else colour, label=curve.label,
+        curve.x, curve.y, color=color, linewidth=1.5, linestyle=line, marker=marker, markersize=4.5,
+        markevery=(style % every, every), markerfacecolor="white" if curve.points else color, label=curve.label,
     )  # fmt: skip
     if curve.each:
         x, y = zip(*curve.each)
-        axes.plot(x, y, color=colour, linestyle="none", marker=marker, markersize=3, markerfacecolor="white")
+        axes.plot(x, y, color=color, linestyle="none", marker=marker, markersize=3, markerfacecolor="white")
     if curve.low and len(curve.x) > MARKED:
-        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
     elif curve.low:
         around = [[y - low, high - y] for y, low, high in zip(curve.y, curve.low, curve.high)]
-        axes.errorbar(curve.x, curve.y, list(zip(*around)), color=colour, fmt="none", capsize=3, linewidth=1.0)
+        axes.errorbar(curve.x, curve.y, list(zip(*around)), color=color, fmt="none", capsize=3, linewidth=1.0)
 
 
 def _octaves(panel: Panel) -> float:

@@ -1,11 +1,11 @@
-"""A heat map as a panel: every cell bears its number, so that colours only help."""
+"""A heat map as a panel: every cell bears its number, so that colors only help."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-COLOUR_MAP = "cividis"  # its lightness grows evenly: the same in black and white, and for the colour-blind
+COLOR_MAP = "cividis"  # its lightness grows evenly: the same in black and white, and for the color-blind
 LETTERS = 51.0  # letters of size 8 that fit into a row of cells
 LINES = 16.0  # lines of size 8 that fit into a column of cells
 
@@ -17,7 +17,7 @@ class HeatMap(NamedTuple):
         columns, rows: their labels.
         values: [row][column], None for a cell without a number, which is hatched.
         texts: [row][column], the text in each cell; lines are separated by a newline.
-        label: label of the colour bar.
+        label: label of the color bar.
         low_is_good: small numbers are light.
     """
 
@@ -42,8 +42,8 @@ def draw_heat(axes: Any, heat: HeatMap) -> None:
     axes.set_xticks(range(len(heat.columns)), heat.columns)
     axes.set_yticks(range(len(heat.rows)), heat.rows)
     axes.tick_params(length=0)
-    colour_map = f"{COLOUR_MAP}_r" if heat.low_is_good else COLOUR_MAP
-    image = axes.imshow(values, cmap=colour_map, vmin=low, vmax=high, aspect="auto")
+    color_map = f"{COLOR_MAP}_r" if heat.low_is_good else COLOR_MAP
+    image = axes.imshow(values, cmap=color_map, vmin=low, vmax=high, aspect="auto")
     if values.count():
         bar = axes.figure.colorbar(image, ax=axes, pad=0.03)
         bar.set_label(heat.label)
@@ -52,8 +52,8 @@ def draw_heat(axes: Any, heat: HeatMap) -> None:
     for (y, x), value in np.ndenumerate(values.filled(np.nan)):
         dark = value > (low + high) / 2 if heat.low_is_good else value < (low + high) / 2
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5} if np.isnan(value) else None
-        colour = "white" if dark else "black"
-        axes.text(x, y, heat.texts[y][x], ha="center", va="center", fontsize=size, bbox=box, color=colour)
+        color = "white" if dark else "black"
+        axes.text(x, y, heat.texts[y][x], ha="center", va="center", fontsize=size, bbox=box, color=color)
 
 
 def _font_size(heat: HeatMap) -> float:

@@ -69,13 +69,13 @@ def versions(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Game -> the rules of its evaluation games, as stamped into the results; without such games, the rules' name.
 
-    The rules by which a rival of a race plays the same game are a row of their own.
+    The rules by which a peer of a race plays the same game are a row of their own.
     """
     by_game: dict[str, dict[str, None]] = {}
     for outcome in (outcome for outcome in outcomes if outcome.records):  # the others trained nothing
         game = f"game {outcome.point.config.environment.game}"
         if "rival" in outcome.point.labels:
-            game, rules = f"{game}, Stable-Baselines3", [_rules_of_rival(outcome)]
+            game, rules = f"{game}, Stable-Baselines3", [_rules_of_peer(outcome)]
         else:
             planned = f"{_planned(outcome.point.config)}; no evaluation games"
             rules = [rules_text(stamp) for stamp in stamps(outcome)] or [planned]
@@ -83,7 +83,7 @@ def protocols(outcomes: Iterable[Outcome]) -> dict[str, str]:
     return {game: " | ".join(rules) for game, rules in by_game.items()}
 
 
-def _rules_of_rival(outcome: Outcome) -> str:
+def _rules_of_peer(outcome: Outcome) -> str:
     """How Stable-Baselines3 plays evaluation games, in words; see `Games.scores` in ddrl.bench.peer_learner."""
     if not _is_atari(outcome.point.config):
         return "the game's own rules, greedy actions, raw scores of whole games"

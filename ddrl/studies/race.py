@@ -24,8 +24,8 @@ from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import FEW, extremes, reached, sentences
 from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, values
+from ddrl.studies.peer import PEER, run_peer
 from ddrl.studies.points import Group, Outcome, Point, grouped, parted
-from ddrl.studies.rival import PEER, run_rival
 from ddrl.studies.settings import TargetSettings, base_config, target_of
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.study import Labels, Report, Study
@@ -112,17 +112,17 @@ class RaceSettings(TargetSettings):
         for seed in self.seeds:
             for game in self.games:
                 for library, algorithm in systems:
-                    rival = {"rival": self._rival} if library == THEIRS else {}
-                    yield {"game": game, "library": library, "algorithm": algorithm, "seed": seed, **rival}
+                    peer = {"rival": self._peer} if library == THEIRS else {}
+                    yield {"game": game, "library": library, "algorithm": algorithm, "seed": seed, **peer}
 
     @property
-    def _rival(self) -> dict[str, Any]:
-        """What the runs of Stable-Baselines3 need and settings of ddrl do not hold."""
+    def _peer(self) -> dict[str, Any]:
+        """What the runs of Stable-Baselines3 need beside settings of ddrl: the label `rival` in study.json."""
         names = ("eval_every_minutes", "peer_replay", "target_score", "stop_at_target")
         return {name: getattr(self, name) for name in names}
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
-        """The settings of a run of ddrl. For a rival's run, only game, evaluation and budget have a meaning."""
+        """The settings of a run of ddrl. For a peer's run, only game, evaluation and budget have a meaning."""
         algorithm = labels["algorithm"] if labels["library"] == OURS else "ppo"
         target = target_of(self.target_score, self.stop_at_target)
         evaluation = {"evaluator": True, "eval_games": self.eval_games, **target}
@@ -197,7 +197,7 @@ class RaceSettings(TargetSettings):
     def _verdict(self, groups: Sequence[Group], game: str, failed: Sequence[Point]) -> list[str]:
         """A clause that compares the systems with the lowest median time to the target, one of each library.
 
-        Empty without a target or a rival, or if no system's median run reaches the target.
+        Empty without a target or a peer, or if no system's median run reaches the target.
         """
         timed: dict[str, list[tuple[TimeToScore, Group]]] = {OURS: [], THEIRS: []}
         for group in groups:
@@ -265,12 +265,12 @@ def _uneven(groups: Sequence[Group]) -> list[str]:
 
 
 def _unplanned(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yields a line for each run of a rival whose program had other options than those of its point, such as a copy
+    """Yields a line for each run of a peer whose program had other options than those of its point, such as a copy
     from another study. Results of earlier versions do not say which options it had."""
     for run in outcomes:
         if not (_is_peers(run.point) and isinstance(run.result.get("options"), list)):
             continue
-        had, planned = (_settings(words) for words in (run.result["options"], rival_options(run.point)))
+        had, planned = (_settings(words) for words in (run.result["options"], peer_options(run.point)))
         others = ", ".join(setting for setting in had if setting not in planned)
         missing = ", ".join(setting for setting in planned if setting not in had)
         if others or missing:
@@ -313,23 +313,23 @@ def run_point(point: Point, path: Path, peer_python: str) -> None:
     if point.labels["library"] == OURS:
         train_point(point, path)
     else:
-        run_rival(peer_python, rival_options(point), path)
+        run_peer(peer_python, peer_options(point), path)
 
 
-def rival_options(point: Point) -> list[str]:
-    """The options of the rival's program for a point, without the run's directory, which belongs to the machine."""
+def peer_options(point: Point) -> list[str]:
+    """The options of the peer's program for a point, without the run's directory, which belongs to the machine."""
     game, atari = peer_game(point.labels["game"])
-    run, evaluation, rival = point.config.run, point.config.evaluation, point.labels["rival"]
+    run, evaluation, peer = point.config.run, point.config.evaluation, point.labels["rival"]
     options: dict[str, Any] = {
         "algorithm": point.labels["algorithm"], "game": game, "seed": run.seed, "minutes": run.minutes,
         "agent-steps": run.agent_steps, "games": evaluation.eval_games, "line-seconds": LINE_SECONDS,
-        "eval-every-minutes": rival["eval_every_minutes"], "replay": rival["peer_replay"],
+        "eval-every-minutes": peer["eval_every_minutes"], "replay": peer["peer_replay"],
     }  # fmt: skip
-    target = rival.get("target_score", evaluation.target_score)  # a study of an earlier version has only the latter
+    target = peer.get("target_score", evaluation.target_score)  # a study of an earlier version has only the latter
     if target is not None:
         options["target"] = target
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    flags = ["--atari"] * atari + ["--go-on"] * (not rival.get("stop_at_target", True))
+    flags = ["--atari"] * atari + ["--go-on"] * (not peer.get("stop_at_target", True))
     return [*words, *flags]
 
 

@@ -7,20 +7,17 @@ import dataclasses
 import functools
 import shlex
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ddrl import checks
-from ddrl.command_line import shown
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.named_settings import differences
 from ddrl.studies.measures import EVALUATION, SCORES, scores_caption, steps_to, times_to
 from ddrl.studies.points import Group, Point
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.tables import Columns
 from ddrl.types import Machine
-from ddrl.unread import reader, unread
 
 Settings = TypeVar("Settings", bound="StudySettings")
 LONGEST_EVALUATION_MINUTES = 60.0
@@ -306,78 +303,6 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
     return config.changed(evaluation={"evaluator": False}, run={"video": False})
 
 
-def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine: Machine) -> None:
-    """Refuses an option in --train-options that no point heeds, because the study sets the same option itself.
-
-    Args:
-        configs: settings of all points.
-
-    Raises:
-        UsageError: there is such an option.
-    """
-    unheard = _given(settings)
-    for config in configs:
-        if not unheard:
-            return
-        try:
-            given = base_config(settings, config.algorithm.name, config.environment.game, machine)
-        except UsageError:  # the options are valid only together with those that the study sets
-            return
-        unheard = {name for name in unheard if _value(given, name) not in (None, _value(config, name))}
-    if unheard:
-        option = checks.flag(min(unheard))
-        raise UsageError(f"--train-options {option}: the study sets {option} itself, in every run; leave it out")
-
-
-def unread_by_all(settings: StudySettings, configs: Iterable[TrainConfig]) -> list[str]:
-    """A line for each option in --train-options that no point reads.
-
-    Args:
-        configs: settings of all points.
-    """
-    given = _given(settings)
-    lines = [unread(config, given) for config in configs] if given else []
-    return [line for line in lines[0] if all(line in others for others in lines)] if lines else []
-
-
-def _given(settings: StudySettings) -> set[str]:
-    """Names in snake case of the options in --train-options."""
-    words = shlex.split(settings.train_options) if isinstance(settings, TrainingSettings) else []
-    names = {word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    return {name.removeprefix("no_") for name in names}
-
-
-def refuse_equal(configs: Iterable[TrainConfig]) -> None:
-    """Refuses points of one algorithm and game that differ only in what neither of them reads: they would be compared,
-    and are the same.
-
-    Raises:
-        UsageError: there are such points.
-    """
-    compared: dict[tuple[str, str], list[TrainConfig]] = {}
-    for config in configs:
-        compared.setdefault((config.title, config.environment.game), []).append(config)
-    for alike in compared.values():
-        names = [each.name.replace("-", "_") for each in differences(alike)]
-        # Nothing is learned from settings of evaluation and run, and studies set them themselves.
-        names = [name for name in names if not (hasattr(alike[0].evaluation, name) or hasattr(alike[0].run, name))]
-        known: dict[Any, TrainConfig] = {}
-        for config in alike:
-            read = tuple((name, _value(config, name)) for name in names if not reader(config, name))
-            other = known.setdefault(read, config)
-            for name in names:
-                values = {_value(other, name), _value(config, name)}
-                if len(values) > 1:
-                    why = f"points differ in it, and only {reader(config, name)} uses it; leave it out"
-                    raise UsageError(f"{checks.flag(name)} {' and '.join(sorted(map(shown, values)))}: {why}")
-
-
-def _value(config: TrainConfig, name: str) -> Any:
-    """The value of a setting in whichever group has it; None if none has."""
-    groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
-    return next((getattr(group, name) for group in groups if hasattr(group, name)), None)
-
-
 def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:
     """Changes to the settings group `run` that set a budget."""
     return {"minutes": minutes, "agent_steps": agent_steps, "max_updates": 0}
@@ -395,22 +320,3 @@ def refusals_of(what: str) -> Iterator[None]:
 def game_name(game: str) -> str:
     """A game as part of a point's name: in lower case, without its namespace."""
     return game.rsplit("/", maxsplit=1)[-1].lower()
-
-
-def check_environments(configs: Iterable[TrainConfig]) -> None:
-    """Raises UsageError for a game whose environment cannot be made here, for options that its network does not read,
-    and for points that differ only in settings that none of them reads, before a study begins.
-
-    Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
-    """
-    from ddrl.envs import make_environment
-    from ddrl.game_settings import refuse_unread
-
-    made: dict[Any, Any] = {}
-    configs = list(configs)
-    refuse_equal(configs)
-    for config in configs:
-        if config.environment not in made:
-            made[config.environment] = make_environment(config.environment, 1, training=False)
-            made[config.environment].close()
-        refuse_unread(config, made[config.environment])

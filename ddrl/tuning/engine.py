@@ -18,6 +18,7 @@ from ddrl import programs, rundir
 from ddrl.config import TrainConfig
 from ddrl.envs.pinning import process_cores
 from ddrl.errors import UsageError
+from ddrl.json_lines import JsonLines
 from ddrl.launch.processes import Interrupts
 from ddrl.programs import python_command
 from ddrl.reporting.metrics import without_undone
@@ -56,7 +57,7 @@ class Running:
         self._score, self._records = plan.score, list[dict[str, Any]]()
         # What an earlier call has reported stays: Optuna would warn of each rung, and ignore it.
         self._told = set(trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
-        self._lines = rundir.JsonLines(self.path / rundir.METRICS)
+        self._lines = JsonLines(self.path / rundir.METRICS)
         nowhere = subprocess.DEVNULL
         with bound_to(self.cores):
             # In a session of its own, so that Ctrl-C reaches this process alone, which asks the trial to stop.

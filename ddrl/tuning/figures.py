@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl.reporting.plots import STYLE
-from ddrl.studies.figures import COLOURS, MARKERS
-from ddrl.studies.heat import COLOUR_MAP
+from ddrl.studies.figures import COLORS, MARKERS
+from ddrl.studies.heat import COLOR_MAP
 from ddrl.tuning.space import Dimension
 
 WIDTH = 5.0  # inches, so that it is read on a telephone, too
@@ -41,11 +41,11 @@ def history(trials: Sequence[Trial], label: str) -> bytes:
     for pruned, marker, name in ((False, "o", "trial"), (True, "x", "stopped early, last score")):
         some = [trial for trial in trials if trial.pruned == pruned]
         if some:
-            colour = COLOURS[7] if pruned else COLOURS[0]
-            axis.plot([t.number for t in some], [t.score for t in some], marker, color=colour, markersize=5, label=name)
+            color = COLORS[7] if pruned else COLORS[0]
+            axis.plot([t.number for t in some], [t.score for t in some], marker, color=color, markersize=5, label=name)
     whole = [trial for trial in trials if not trial.pruned]
     best = np.maximum.accumulate([trial.score for trial in whole]).tolist()
-    axis.step([t.number for t in whole], best, where="post", color=COLOURS[1], linewidth=1.5, label="best so far")
+    axis.step([t.number for t in whole], best, where="post", color=COLORS[1], linewidth=1.5, label="best so far")
     axis.set(xlabel="trial", ylabel=label)
     axis.xaxis.get_major_locator().set_params(integer=True)
     _legend(figure, axis)
@@ -56,7 +56,7 @@ def importances(parts: Mapping[str, float]) -> bytes:
     """A PNG with a bar for the importance of each setting, the longest at the top."""
     figure, axis = _new(1.1 + 0.35 * len(parts))
     names = sorted(parts, key=lambda name: parts[name])
-    axis.barh(names, [parts[name] for name in names], color=COLOURS[0], height=0.6)
+    axis.barh(names, [parts[name] for name in names], color=COLORS[0], height=0.6)
     for place, name in enumerate(names):
         axis.text(parts[name], place, f" {parts[name]:.0%}", va="center")
     axis.set(xlabel="share of the total importance", xlim=(0, 1.12 * max(parts.values()) or 1.0))
@@ -65,9 +65,9 @@ def importances(parts: Mapping[str, float]) -> bytes:
 
 
 def slices(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> list[bytes]:
-    """A PNG for each setting: the trials by its value and score; colours show the value of the first choice."""
+    """A PNG for each setting: the trials by its value and score; colors show the value of the first choice."""
     by = next((dimension for dimension in space if dimension.kind == "choice"), None)
-    groups = by.texts if by is not None and len(by.texts) <= len(COLOURS) else ("",)
+    groups = by.texts if by is not None and len(by.texts) <= len(COLORS) else ("",)
     return [_slice(trials, dimension, label, by, groups) for dimension in space]
 
 
@@ -80,11 +80,11 @@ def _slice(
         for pruned in (False, True):
             points = [(_place(dimension, t.values[dimension.name]), t.score) for t in some if t.pruned == pruned]
             if points:
-                fill = "none" if pruned else COLOURS[place]
+                fill = "none" if pruned else COLORS[place]
                 named = f"{by.name} {group}" if group and by is not None and not pruned else None
                 x, y = zip(*points)
-                colours = {"facecolors": fill, "edgecolors": COLOURS[place]}
-                axis.scatter(x, y, s=26, marker=MARKERS[place], label=named, **colours)
+                colors = {"facecolors": fill, "edgecolors": COLORS[place]}
+                axis.scatter(x, y, s=26, marker=MARKERS[place], label=named, **colors)
     axis.set(xlabel=dimension.name, ylabel=label)
     if dimension.kind == "log":
         axis.set_xscale("log")
@@ -103,12 +103,12 @@ def parallel(trials: Sequence[Trial], space: Sequence[Dimension], label: str) ->
     figure, axis = _new(3.8, max(WIDTH, AXIS_WIDTH * (len(space) + 1)))
     scores = [trial.score for trial in trials]
     low, high = min(scores), max(scores)
-    colours = matplotlib.colormaps[COLOUR_MAP]
+    colors = matplotlib.colormaps[COLOR_MAP]
     for trial in sorted(trials, key=lambda trial: trial.score):
         height = (trial.score - low) / (high - low) if high > low else 0.5
         line = [*(_height(dimension, trial.values[dimension.name]) for dimension in space), height]
         style: Any = {"linestyle": ":", "linewidth": 0.9} if trial.pruned else {"linewidth": 1.4}
-        axis.plot(range(len(line)), line, color=colours(height), alpha=0.85, **style)
+        axis.plot(range(len(line)), line, color=colors(height), alpha=0.85, **style)
     for place, dimension in enumerate(space):
         _scale(axis, place, [(_height(dimension, value), _text(value)) for value in _ticks(dimension)])
     _scale(axis, len(space), [(part, _text(low + part * (high - low))) for part in (0.0, 0.25, 0.5, 0.75, 1.0)])

@@ -111,33 +111,15 @@ def _page(
     best: Trial,
     parts: Mapping[str, float],
 ) -> str:
-    space, label = plan.space, f"{plan.score} score"
-    slices = figures.slices(trials, space, label)
-    shown = [
-        _figure(SLICES, *((png, f"score by {dimension.name}") for png, dimension in zip(slices, space))),
-        _figure(HISTORY, (figures.history(trials, label), HISTORY)),
-        _figure(PARALLEL, (figures.parallel(trials, space, label), PARALLEL)),
-    ]
-    if parts:
-        shown.insert(1, _figure(IMPORTANCE, (figures.importances(parts), IMPORTANCE)))
-    usual = by_name(plan.base)
-    found = by_name(settings_of(plan.base, space, best.values))
-    names = [dimension.name for dimension in space]
-    ranges = dict(zip(names, (text.split("=", 1)[1] for text in plan.texts), strict=True))
-    settings = table("Best settings", names, {
-        "setting": str, "best": lambda name: _shown(found[name]),
-        "preset and options": lambda name: _shown(usual[name]),
-        "searched": lambda name: ranges[name],
-    })  # fmt: skip
     here = machine.describe()
     again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # continues; with --collect, makes only this page"
     return render(
-        title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(names)}",
+        title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(_names(plan))}",
         finding=f"The best of {len(trials)} trials with a score: {_sentence(plan, best)}",
         summary=[_counts(plan, all_trials), _careful(plan, trials, best)],
         command=f"{plan.command}\n{again}",
-        figures=shown,
-        tables=[settings, _best_trials(plan, trials)],
+        figures=_figures(plan, trials, parts),
+        tables=[_best_settings(plan, best), _best_trials(plan, trials)],
         protocol={
             "score": LABELS[plan.score],
             "budget of a trial": _budget(plan),
@@ -149,6 +131,34 @@ def _page(
         files=[BEST, TRIALS],
         date=provenance.date(),
     )
+
+
+def _figures(plan: Plan, trials: Sequence[Trial], parts: Mapping[str, float]) -> list[dict[str, Any]]:
+    space, label = plan.space, f"{plan.score} score"
+    slices = figures.slices(trials, space, label)
+    shown = [
+        _figure(SLICES, *((png, f"score by {dimension.name}") for png, dimension in zip(slices, space))),
+        _figure(HISTORY, (figures.history(trials, label), HISTORY)),
+        _figure(PARALLEL, (figures.parallel(trials, space, label), PARALLEL)),
+    ]
+    if parts:
+        shown.insert(1, _figure(IMPORTANCE, (figures.importances(parts), IMPORTANCE)))
+    return shown
+
+
+def _names(plan: Plan) -> list[str]:
+    return [dimension.name for dimension in plan.space]
+
+
+def _best_settings(plan: Plan, best: Trial) -> Table:
+    usual = by_name(plan.base)
+    found = by_name(settings_of(plan.base, plan.space, best.values))
+    ranges = dict(zip(_names(plan), (text.split("=", 1)[1] for text in plan.texts), strict=True))
+    return table("Best settings", _names(plan), {
+        "setting": str, "best": lambda name: _shown(found[name]),
+        "preset and options": lambda name: _shown(usual[name]),
+        "searched": lambda name: ranges[name],
+    })  # fmt: skip
 
 
 def _sentence(plan: Plan, best: Trial) -> str:
@@ -192,7 +202,7 @@ def _best_trials(plan: Plan, trials: Sequence[Trial]) -> Table:
 
 
 def _every_trial(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> Table:
-    names = [dimension.name for dimension in plan.space]
+    names = _names(plan)
     rows = [
         (
             trial.number, trial.state.name.lower(), *(trial.params.get(name) for name in names), trial.value,

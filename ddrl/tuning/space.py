@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ddrl.checks import did_you_mean, hyphenated, is_finite
-from ddrl.command_line import Option, item_of, value_of
+from ddrl.command_line import Option
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.option_values import item_of, value_of
 from ddrl.other_libraries import meant_by
 from ddrl.unread import reader
 

@@ -49,7 +49,7 @@ def transitions(space, policy, count=24, seed=0):
     """Rows drawn near what `policy` would do, of which some are to be ignored."""
     random = np.random.default_rng(seed)
     action = actions_of(space)(random, (count,))
-    behaviour = references.log_probs(space, policy, action) + 0.3 * random.standard_normal(count)
+    behavior = references.log_probs(space, policy, action) + 0.3 * random.standard_normal(count)
     noise = lambda: random.standard_normal(count).astype(np.float32)
     return Transitions(
         observation=random.standard_normal((count, 5)).astype(np.float32),
@@ -57,7 +57,7 @@ def transitions(space, policy, count=24, seed=0):
         advantage=noise(),
         return_=noise(),
         value=noise(),
-        behaviour_log_prob=behaviour.astype(np.float32),
+        behaviour_log_prob=behavior.astype(np.float32),
         weight=(random.random(count) > 0.3).astype(np.float32),
         behaviour_version=np.zeros(count, np.int64),
     )
@@ -304,7 +304,7 @@ def test_impala_on_policy_is_a2c_with_n_step_returns(space):
     "value, return_, loss, gradient",
     [
         (1.05, 2.0, 0.95**2, -1.9),  # within the range of 0.1 around 1, the value when acting
-        (1.5, 2.0, 0.9**2, 0.0),  # moved too far towards the return: no gradient
+        (1.5, 2.0, 0.9**2, 0.0),  # moved too far toward the return: no gradient
         (0.5, 2.0, 1.5**2, -3.0),  # moved away from it: its own square is larger
         (1.5, 0.0, 1.5**2, 3.0),
         (0.5, 0.0, 0.9**2, 0.0),

@@ -87,18 +87,18 @@ def test_losses_on_rows(name, space):
     network, parameters, heads = network_and_outputs(space, observation)
     log_probs, entropies = log_probs_and_entropies(space, heads["policy"], observation[ACTION_MASK], action)
     noise = lambda: random.standard_normal(ROWS).astype(np.float32)
-    behaviour = (log_probs + 0.2 * random.standard_normal(ROWS)).astype(np.float32)
+    behavior = (log_probs + 0.2 * random.standard_normal(ROWS)).astype(np.float32)
     advantage, return_, value, version = noise(), noise(), heads["value"][:, 0], np.zeros(ROWS, np.int64)
     if name == "ba3c":
         config = ba3c.BA3CConfig(entropy_cost=0.1)
-        batch, module = DataPoints(observation, action, return_, behaviour, version), ba3c
+        batch, module = DataPoints(observation, action, return_, behavior, version), ba3c
         losses = -np.log(np.exp(log_probs) + config.log_epsilon) * (return_ - value)
     else:
         weight = np.ones(ROWS, np.float32)
-        batch = Transitions(observation, action, advantage, return_, noise(), behaviour, weight, version)
+        batch = Transitions(observation, action, advantage, return_, noise(), behavior, weight, version)
         module = a2c if name == "a2c" else ppo
         config = a2c.A2CConfig(entropy_cost=0.1) if name == "a2c" else ppo.PPOConfig(entropy_cost=0.1)
-        ratios = np.exp(log_probs - behaviour)
+        ratios = np.exp(log_probs - behavior)
         surrogate = [references.clipped_surrogate(*pair, 0.2) for pair in zip(ratios, advantage)]
         losses = -log_probs * advantage if name == "a2c" else -np.array(surrogate)
     expected = losses.mean() + config.value_cost * ((return_ - value) ** 2).mean() - 0.1 * entropies.mean()
@@ -114,10 +114,10 @@ def test_the_loss_of_impala(space):
     log_probs, entropies = log_probs_and_entropies(
         space, heads["policy"][:20], observation[:-1][ACTION_MASK].reshape(-1, ACTIONS), action
     )
-    behaviour = (log_probs.reshape(5, 4) + 0.1).astype(np.float32)
-    unroll = unroll._replace(observation=observation, action=action, behaviour_log_prob=behaviour)
+    behavior = (log_probs.reshape(5, 4) + 0.1).astype(np.float32)
+    unroll = unroll._replace(observation=observation, action=action, behaviour_log_prob=behavior)
     config, value = impala.ImpalaConfig(entropy_cost=0.1), heads["value"].reshape(6, 4)
-    vs, advantages = references.vtrace(log_probs.reshape(5, 4) - behaviour, unroll, value, 1.0, 1.0)
+    vs, advantages = references.vtrace(log_probs.reshape(5, 4) - behavior, unroll, value, 1.0, 1.0)
     valid = unroll.valid.ravel()
     expected = -(valid * advantages.ravel() * log_probs).mean() - 0.1 * (valid * entropies).mean()
     expected += config.value_cost * (valid * (vs - value[:-1]).ravel() ** 2).mean()

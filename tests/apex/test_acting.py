@@ -50,7 +50,7 @@ def test_segments_that_a_shard_would_refuse_are_not_sent_but_counted_and_told_of
     assert len(link) == 1 and metrics.report()["counters"]["segments_not_sent"] == 2
 
 
-def test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share():
+def test_a_ladder_of_few_values_has_its_two_ends_and_neighbors_share():
     settings = {"epsilon_end": 0.4, "epsilon_steps": 0, "epsilon_ladder": 7.0}
     place, steps = np.arange(360) / 359, np.ones(360)
     full, few = (DQNConfig(**settings, epsilon_values=n).epsilon(steps, place) for n in (0, 6))

@@ -14,6 +14,7 @@ from ddrl.apex import actor as actor_module
 from ddrl.apex import replay_shard as shard_module
 from ddrl.apex.child import Frame, Received
 from ddrl.apex.feed import ReplayFeed
+from ddrl.apex.known_shards import next_to_ask
 from ddrl.apex.memory import BATCHES_ON_THEIR_WAY
 from ddrl.apex.shard_setup import ShardSetup
 from ddrl.errors import UsageError
@@ -76,7 +77,7 @@ def test_shards_are_drawn_from_by_the_weights_of_their_transitions_not_by_their_
     few_and_heavy, many_and_light = world.sampler._shards.values()
     few_and_heavy.size, few_and_heavy.weight = 100, 30.0
     many_and_light.size, many_and_light.weight = 1_000, 10.0
-    chosen = [world.sampler._next_shard() for _ in range(400)]
+    chosen = [next_to_ask(world.sampler._shards.values()) for _ in range(400)]
     assert sum(shard is few_and_heavy for shard in chosen) == pytest.approx(300, abs=2)
 
 
@@ -87,7 +88,7 @@ def test_shards_that_limit_the_learner_are_drawn_from_by_their_weights_too(tmp_p
     shards = heavy, light = list(world.sampler._shards.values())
     heavy.size, heavy.weight, light.size, light.weight = 100, 30.0, 100, 10.0
     for turn in range(800):
-        while (chosen := world.sampler._next_shard()) is not None:
+        while (chosen := next_to_ask(world.sampler._shards.values())) is not None:
             chosen.asked += 1
         answering = shards[turn % 2]
         answering.received = min(answering.received + 1, answering.asked)
@@ -144,7 +145,7 @@ def test_a_shard_that_stands_still_stops_the_actors_that_have_no_other(tmp_path)
     world.steps(500)
     acted = world.children[rank].acted
     world.steps(500)
-    assert world.children[rank].acted == acted, "there was no acknowledgement"
+    assert world.children[rank].acted == acted, "there was no acknowledgment"
 
 
 @pytest.mark.parametrize("ratio", [0.5, 4.0])

@@ -9,6 +9,7 @@ import pytest
 
 from ddrl.apex import replay_shard as shard_module
 from ddrl.apex import sampler as sampler_module
+from ddrl.apex.known_shards import SILENT_SECONDS
 from ddrl.checkpoint import REPLAY_SECONDS
 from ddrl.exchange.messages import CHANNEL, Kind
 from ddrl.replay import storage
@@ -39,9 +40,9 @@ def test_a_silent_shard_is_named_and_no_checkpoint_waits_for_it(tmp_path, monkey
     clock, world = Clock(monkeypatch), World(tmp_path)
     first, second = world.layout.replay_shards
     world.steps(1_500)
-    clock.run(world, sampler_module.SILENT_SECONDS + 2)
+    clock.run(world, SILENT_SECONDS + 2)
     assert world.events() == [], "shards that have nothing new to say speak all the same"
-    clock.run(world, sampler_module.SILENT_SECONDS + 2, silent={second})
+    clock.run(world, SILENT_SECONDS + 2, silent={second})
     assert world.events() == ["replay_shard_silent"]
     saved = []
     world.sampler.save(world.version, {}, saved.append)
@@ -63,7 +64,7 @@ def test_the_others_are_asked_for_the_batches_of_a_silent_shard(tmp_path, monkey
     clock.run(world, 2)
     silent = world.sampler._shards[1]
     silent.asked = silent.received + 3
-    clock.run(world, sampler_module.SILENT_SECONDS + 2, silent={second})
+    clock.run(world, SILENT_SECONDS + 2, silent={second})
     assert silent.told
     for _ in range(20):
         assert world.learn(), "the other shard's batches come"
@@ -77,7 +78,7 @@ def test_words_that_nobody_answers_do_not_pile_up_at_a_silent_shard(tmp_path, mo
     world.steps(1_500)
     clock.run(world, 2)
     world.sampler._shards[1].saving = True
-    clock.run(world, sampler_module.SILENT_SECONDS + 2, silent={second})
+    clock.run(world, SILENT_SECONDS + 2, silent={second})
     words = world.net.queues[LEARNER, second, CHANNEL[Kind.PAUSE]]
     assert len(words) > 2 and all(word.newest_only for word in words if word.header.kind in (Kind.PAUSE, Kind.TRIM))
 
@@ -90,15 +91,15 @@ def test_a_shard_that_writes_for_long_says_so_and_is_waited_for(tmp_path, monkey
     shard._working = lambda: worked.append(clock.now)
     write = storage.write
 
-    def slowly(directory, name, arrays, beat):
+    def slowly(directory, name, arrays, working):
         for _ in range(3):
             clock.now += sampler_module.SAVE_SECONDS / 2
-            beat()
+            working()
             for key in [key for key in world.net.waiting() if key[1] == 0]:
                 world.deliver(key)
             world.sampler.advance()
             waits.append(world.sampler.waits())
-        return write(directory, name, arrays, beat)
+        return write(directory, name, arrays, working)
 
     monkeypatch.setattr(storage, "write", slowly)
     world.sampler.save(world.version, {}, saved.append)
@@ -137,7 +138,7 @@ def test_where_all_shards_are_silent_a_checkpoint_has_no_replay(tmp_path, monkey
     clock, world = Clock(monkeypatch), World(tmp_path)
     world.steps(1_000)
     clock.run(world, 2)
-    clock.run(world, sampler_module.SILENT_SECONDS + 1, silent=set(world.layout.replay_shards))
+    clock.run(world, SILENT_SECONDS + 1, silent=set(world.layout.replay_shards))
     saved = []
     world.sampler.save(world.version, {"target.version": np.int64(1)}, saved.append)
     assert [set(state) for state in saved] == [{"run", "actors", "ahead", "target.version"}]
@@ -150,6 +151,6 @@ def test_a_shard_that_never_begins_to_save_is_given_up_when_it_is_silent(tmp_pat
     clock.run(world, 2)
     saved = []
     world.sampler.save(world.version, {}, saved.append)
-    clock.run(world, sampler_module.SILENT_SECONDS + 1, silent={second})
+    clock.run(world, SILENT_SECONDS + 1, silent={second})
     assert [set(state) for state in saved] == [{"run", "actors", "ahead", "shard0"}]
     assert sorted(world.events()) == ["replay_not_saved", "replay_shard_silent"]

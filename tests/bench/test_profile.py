@@ -129,16 +129,16 @@ def test_nothing_is_recorded_while_it_is_not_active():
 
 
 def test_processor_time_of_another_thread():
-    burnt, end = threading.Event(), threading.Event()
+    burned, end = threading.Event(), threading.Event()
 
     def work():
         burn(0.03)
-        burnt.set()
+        burned.set()
         end.wait()
 
     thread = threading.Thread(target=work)
     thread.start()
-    burnt.wait()
+    burned.wait()
     assert 30 * MS <= thread_time(thread.native_id) < 1000 * MS
     named = parts.threads_now(thread_time)
     assert named[thread.native_id][1] >= 30 * MS and os.getpid() in named
@@ -189,7 +189,7 @@ def test_an_update_of_every_algorithm_is_in_parts(name, tmp_path):
     """Two gradients, whose batches come through the schedule that the algorithm's run has."""
     from ddrl.builders.agent import make_environments, make_learner, make_schedule, network_for
     from ddrl.reporting.rank_metrics import RankMetrics
-    from ddrl.roles.worker import Trainer
+    from ddrl.roles.trainer import Trainer
 
     config = algorithms.preset("smoke", None, MACHINE, name).changed(run={"run_dir": str(tmp_path)})
     environments = make_environments(config)

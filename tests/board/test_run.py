@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ddrl import run_lock, rundir
+from ddrl import json_lines, run_lock, rundir
 from ddrl.board.records import MOST_EVENTS, TAIL_BYTES
 from ddrl.board.run import BoardRun, to_json
 from ddrl.board.series import MOST_POINTS
@@ -55,8 +55,8 @@ def test_only_what_was_appended_is_read_and_half_a_line_waits(tmp_path, monkeypa
     make_run(tmp_path / "run").write(train_record(1))
     run, metrics = seen(tmp_path / "run"), tmp_path / "run" / rundir.METRICS
     read = []
-    whole = rundir._read_at
-    monkeypatch.setattr(rundir, "_read_at", lambda *at: read.append(whole(*at)) or read[-1])
+    whole = json_lines._read_at
+    monkeypatch.setattr(json_lines, "_read_at", lambda *at: read.append(whole(*at)) or read[-1])
     line = metrics.read_bytes().replace(b'"update": 1,', b'"update": 2,')
     line = line[: line.rfind(b', "crc32"')] + b"}\n"  # lines of earlier versions have no checksum
     with metrics.open("ab") as file:

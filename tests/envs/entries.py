@@ -13,7 +13,7 @@ NAMES, SIZE, STEPS = ("position", "speed", "goal", "touch"), 16, 100
 
 
 class Entries(gymnasium.Env):
-    """64 numbers that move towards the chosen action; `one` is whether they are one Box."""
+    """64 numbers that move toward the chosen action; `one` is whether they are one Box."""
 
     action_space = gymnasium.spaces.Discrete(4)
 

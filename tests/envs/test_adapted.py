@@ -294,14 +294,14 @@ def test_pixels_that_are_no_bytes_are_refused_and_others_are_cast(space):
     class Painted(Resetting):
         observation_space = spaces.Box(0, 255, (2,), np.uint8)
 
-    for name, pixel in (("test-white", 255.0), ("test-grey", 0.5)):
+    for name, pixel in (("test-white", 255.0), ("test-gray", 0.5)):
         plugins.register_environment(name, lambda pixel=pixel: Painted((np.full(2, pixel), {}), space))
-    white, grey = (make_environment(EnvironmentConfig(game=f"test-{name}"), 1) for name in ("white", "grey"))
+    white, gray = (make_environment(EnvironmentConfig(game=f"test-{name}"), 1) for name in ("white", "gray"))
     white.reset(0)
     assert white.recv().observation.tolist() == [[255, 255]]
-    grey.reset(0)
-    with pytest.raises(UsageError, match=r"test-grey gave an observation beyond its space \(float64 0.5 is no uint8\)"):
-        grey.recv()
+    gray.reset(0)
+    with pytest.raises(UsageError, match=r"test-gray gave an observation beyond its space \(float64 0.5 is no uint8\)"):
+        gray.recv()
 
 
 @pytest.mark.parametrize("players, rows", [(("white", "black"), 1), (np.int64(2), 2)])

@@ -78,10 +78,10 @@ def run_of(path, algorithm, game, **groups):
 
 MLP = {"network": {"network": "mlp"}}
 A3C = {"network": {"network": "a3c", "compute_dtype": "bfloat16"}}
-COLOUR = {"network": {"network": "ba3c"}, "environment": {"protocol": "ba3c"}}
+COLOR = {"network": {"network": "ba3c"}, "environment": {"protocol": "ba3c"}}
 RUNS = {
     "policy of vectors": ("ppo", "CartPole-v1", MLP),
-    "convolutions with pooling, in colour": ("ba3c", "pong", COLOUR),
+    "convolutions with pooling, in color": ("ba3c", "pong", COLOR),
     "convolutions on blocks, in bfloat16": ("a2c", "breakout", A3C),
     "dueling distributions": ("rainbow", "pong", {}),
     "values": ("dqn", "CartPole-v1", MLP),
@@ -283,7 +283,7 @@ def test_a_copy_of_what_is_no_number_is_like_it():
     )
 
 
-def test_neighbours_of_float16_count_as_equal():
+def test_neighbors_of_float16_count_as_equal():
     numbers = np.array([0.75, -1.5, 300.0, np.nan], np.float16)
     np.testing.assert_array_equal(exports._difference(np.nextafter(numbers, np.float16(9)), numbers), 0.0)
     assert (exports._difference(numbers + np.float16(0.5), numbers)[:3] > exports.TOLERANCE).all()

@@ -162,6 +162,18 @@ def test_more_parts_than_the_statistics_allow_are_refused(tmp_path, name):
         Job(config, OptimizerConfig(), np.zeros(SIZE, np.float32), tmp_path, gradient, statistics=STATISTICS)
 
 
+@pytest.mark.parametrize(
+    ("ranges", "moved"),
+    [
+        (((0, 8), (8, 16), (16, 30)), ((0, 8), (8, 15), (15, 30))),
+        (((0, 15), (15, 25), (25, 30)), ((0, 15), (15, 25), (25, 30))),
+        (((0, 20), (20, 30)), ((0, 25), (25, 30))),
+    ],
+)
+def test_a_cut_within_the_statistics_moves_to_their_nearer_end(ranges, moved):
+    assert Statistics(15, (2,)).uncut(ranges) == moved
+
+
 def test_the_statistics_of_a_network_are_its_last_tensors():
     tensors = [("a", (4, 10)), ("normalization/observation", (10,)), ("normalization/return", (6,))]
     assert statistics_in(tensors) == STATISTICS and statistics_in(tensors[:1]) is None

@@ -1,4 +1,4 @@
-"""Stands in for `python -m ddrl.roles` in the launcher's tests: fake_ranks.py BEHAVIOUR RUN_DIR [--resume].
+"""Stands in for `python -m ddrl.roles` in the launcher's tests: fake_ranks.py BEHAVIOR RUN_DIR [--resume].
 
 Under mpirun without MPI_Init, so that it starts at once. Each rank leaves its pid in RUN_DIR/pid-RANK.
 """
@@ -21,31 +21,31 @@ LIMIT_SECONDS = 90.0
 
 
 def main() -> int:
-    behaviour, run_dir = sys.argv[1], Path(sys.argv[2])
+    behavior, run_dir = sys.argv[1], Path(sys.argv[2])
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
     leave_note(run_dir, os.environ, AT_MPI)
-    if behaviour == "deaf":
+    if behavior == "deaf":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LIMIT_SECONDS})"])
         (run_dir / f"pid-child-{rank}").write_text(str(child.pid))
-    if behaviour in ("polite", "willing"):
+    if behavior in ("polite", "willing"):
         signal.signal(signal.SIGTERM, lambda *_: (run_dir / "stop").touch())  # as real ranks take it
     (run_dir / f"pid-{rank}").write_text(str(os.getpid()))
     if "--resume" in sys.argv:
         (run_dir / "resumed").touch()
     if "--evaluates-only" in sys.argv:
         (run_dir / "evaluates-only").touch()
-    if behaviour in ("obedient", "polite", "willing", "slow", "deaf"):
-        wait(run_dir, obey=behaviour not in ("deaf", "willing"))
-    if behaviour == "slow":
+    if behavior in ("obedient", "polite", "willing", "slow", "deaf"):
+        wait(run_dir, obey=behavior not in ("deaf", "willing"))
+    if behavior == "slow":
         time.sleep(1.0)
     if rank == 0:
         wait_for_others(run_dir)
-        finish(behaviour, run_dir)
-    elif behaviour in ("crash", "usage"):
+        finish(behavior, run_dir)
+    elif behavior in ("crash", "usage"):
         time.sleep(LIMIT_SECONDS)  # rank 0 fails first, and mpirun ends the others
-    return 1 if behaviour in ("crash", "usage") else 0
+    return 1 if behavior in ("crash", "usage") else 0
 
 
 def wait(run_dir: Path, obey: bool) -> None:
@@ -70,7 +70,7 @@ def wait_for_log(run_dir: Path, text: str) -> None:
         time.sleep(0.05)
 
 
-def finish(behaviour: str, run_dir: Path) -> None:
+def finish(behavior: str, run_dir: Path) -> None:
     """What the chief leaves."""
     results = {
         "normal": {"status": "finished", "message": "", "agent_steps": 1234, "evaluation_score": 5.5},
@@ -83,20 +83,20 @@ def finish(behaviour: str, run_dir: Path) -> None:
         "late": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
         "unsaved": {"status": "failed", "message": "server 0 died", "lost": "server 0 died"},
     }
-    if behaviour in ("lost", "late", "unsaved") and "--spent" in sys.argv:  # they were started again
-        behaviour = "normal"
-    if behaviour in ("late", "unsaved"):
+    if behavior in ("lost", "late", "unsaved") and "--spent" in sys.argv:  # they were started again
+        behavior = "normal"
+    if behavior in ("late", "unsaved"):
         from ddrl.reporting.metrics import MetricsWriter
 
         writer = MetricsWriter(run_dir)
-        writer.event("checkpoint" if behaviour == "late" else "checkpoint_failed", "of update 7", 5.0)
+        writer.event("checkpoint" if behavior == "late" else "checkpoint_failed", "of update 7", 5.0)
         writer.event("phase", "the final evaluation", 5.0, phase=EVALUATING)
-    if behaviour == "crash":
+    if behavior == "crash":
         reason = "the reason of the crash"
         print(reason, file=sys.stderr, flush=True)
         wait_for_log(run_dir, reason)
         sys.exit(1)
-    (run_dir / "result.json").write_text(json.dumps(results[behaviour]))
+    (run_dir / "result.json").write_text(json.dumps(results[behavior]))
 
 
 if __name__ == "__main__":

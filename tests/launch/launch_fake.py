@@ -1,4 +1,4 @@
-"""The launcher with fake ranks, as a program for a terminal: launch_fake.py BEHAVIOUR RUN_DIR [--resume].
+"""The launcher with fake ranks, as a program for a terminal: launch_fake.py BEHAVIOR RUN_DIR [--resume].
 
 --impatient: the ranks get little time to end once they were asked to.
 """
@@ -22,17 +22,17 @@ IMPATIENT_SECONDS = 3.0  # for ranks that do not
 
 
 def run() -> int:
-    behaviour, run_dir = sys.argv[1], sys.argv[2]
+    behavior, run_dir = sys.argv[1], sys.argv[2]
     launch.finish = lambda path, console, *more: console.print("fake curve")  # no plot of a fake run
     supervisor.KILL_SECONDS = 1.0
     config = TrainConfig(
         algorithm=BA3CConfig(),
         run=RunConfig(run_dir=run_dir),
         exchange=ExchangeConfig(
-            workers=2, parameter_servers=1, on_server_loss="stop" if behaviour == "polite" else "restart"
+            workers=2, parameter_servers=1, on_server_loss="stop" if behavior == "polite" else "restart"
         ),
     )
-    program = (sys.executable, str(Path(__file__).with_name("fake_ranks.py")), behaviour)
+    program = (sys.executable, str(Path(__file__).with_name("fake_ranks.py")), behavior)
     resume = Path(run_dir) if "--resume" in sys.argv else None
     patience = IMPATIENT_SECONDS if "--impatient" in sys.argv else STOP_SECONDS
     return launch.train(config, resume, Machine(8, 1 << 40), Console(soft_wrap=True), program, patience)

@@ -14,10 +14,11 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job
-from ddrl.options import Wanted, checked, parse, settings_of
+from ddrl.options import parse, settings_of
 from ddrl.roles import __main__ as rank_program
 from ddrl.roles import compute, main
 from ddrl.types import Machine
+from ddrl.wanted import Wanted, checked
 
 MACHINE = Machine(8, 1 << 40)
 FINE = {"host": "n1", "version": "1.0"}
@@ -214,7 +215,7 @@ def test_a_job_that_was_asked_to_end_draws_nothing(tmp_path, monkeypatch, capsys
         (path / rundir.STOP).touch()
     done = []
     monkeypatch.setattr(job.launch, "finish", lambda *_: done.append("drawn"))
-    monkeypatch.setattr(job.launch, "summarise", lambda *_: done.append("summary"))
+    monkeypatch.setattr(job.launch, "summarize", lambda *_: done.append("summary"))
     with job.Reporter(config, path) as reporter:
         reporter.conclude()
     assert done == ["drawn"] * drawn + ["summary"]

@@ -24,7 +24,7 @@ from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import outcome, processes
 from ddrl.launch.processes import session_members, stat_of
-from ddrl.reporting.metrics import MetricsWriter, read_metrics
+from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import DRAWING
 from ddrl.types import Machine
 
@@ -35,13 +35,13 @@ RANKS = 4
 needs_mpirun = pytest.mark.skipif(cluster_launch.find_mpirun() is None, reason="no mpirun on this machine")
 
 
-def command(behaviour: str, path: Path, *more: str) -> list[str]:
-    return [sys.executable, str(TESTS / "launch_fake.py"), behaviour, str(path), *more]
+def command(behavior: str, path: Path, *more: str) -> list[str]:
+    return [sys.executable, str(TESTS / "launch_fake.py"), behavior, str(path), *more]
 
 
-def run_fake(behaviour: str, path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def run_fake(behavior: str, path: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(behaviour, path, *more), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        command(behavior, path, *more), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
 
 
@@ -233,9 +233,9 @@ def test_one_run_directory_has_one_launcher(tmp_path):
     assert_none_left(path)
 
 
-def end_of_mpirun(behaviour: str, path: Path, number: signal.Signals) -> tuple[int, str]:
+def end_of_mpirun(behavior: str, path: Path, number: signal.Signals) -> tuple[int, str]:
     """Sends mpirun a signal once its ranks have started; the launcher's exit status, and what it said."""
-    process = subprocess.Popen(command(behaviour, path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command(behavior, path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: started(path), "ranks")
     os.kill(stat_of((path / "pid-0").read_text()).parent, number)
     said, _ = process.communicate(timeout=PATIENCE_SECONDS)
@@ -346,13 +346,13 @@ def test_a_run_that_starts_again_from_its_beginning_takes_back_what_the_dead_sta
     assert (path / "resumed").exists()
 
 
-@pytest.mark.parametrize(("behaviour", "alone"), [("lost", False), ("late", True), ("unsaved", False)])
-def test_a_death_in_the_final_evaluation_leaves_only_that_to_be_made(tmp_path, monkeypatch, behaviour, alone):
+@pytest.mark.parametrize(("behavior", "alone"), [("lost", False), ("late", True), ("unsaved", False)])
+def test_a_death_in_the_final_evaluation_leaves_only_that_to_be_made(tmp_path, monkeypatch, behavior, alone):
     """But training too if the last checkpoint could not be saved: the one before it may be that of an earlier end."""
     monkeypatch.setattr(launch, "finish", lambda *arguments: None)
     path, exchange = tmp_path / "run", ExchangeConfig(workers=1, parameter_servers=0)
     config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(path)), exchange=exchange)
-    program = (sys.executable, str(TESTS / "fake_ranks.py"), behaviour)
+    program = (sys.executable, str(TESTS / "fake_ranks.py"), behavior)
     assert launch.train(config, None, Machine(2, 1 << 40), Console(), program) == 0
     assert (path / "resumed").exists() and (path / "evaluates-only").exists() == alone
 
@@ -466,28 +466,6 @@ def test_log_tail_keeps_other_framed_messages(tmp_path):
     assert outcome.log_tail(log) == FAREWELL
     os.mkfifo(tmp_path / "pipe")  # a reader of which would wait for ever
     assert outcome.log_tail(tmp_path / "none") == outcome.log_tail(tmp_path / "pipe") == []
-
-
-def test_json_lines_follow_whole_lines_only(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    follower = rundir.JsonLines(path)
-    assert follower.read() == []
-    path.write_text(json.dumps({"a": 1}) + "\n" + '{"a":')
-    assert follower.read() == [{"a": 1}]
-    with path.open("a") as file:
-        file.write(" 2}\nnot json\n[1]\n")
-    assert follower.read() == [{"a": 2}]
-    assert rundir.JsonLines(path, from_end=True).read() == []
-
-
-def test_a_half_line_that_a_resume_cuts_off_hides_no_record_from_who_follows_it(tmp_path):
-    """The first record is `resumed`, by which a panel knows when this part of the run began."""
-    (tmp_path / rundir.METRICS).write_text('{"kind": "event"}\n{"kind": "tr')
-    follower = rundir.JsonLines(tmp_path / rundir.METRICS, from_end=True)
-    writer = MetricsWriter(tmp_path)
-    writer.event("resumed", "from update 2", 2.0)
-    writer.close()
-    assert [record["name"] for record in follower.read()] == ["resumed"] and follower.damaged == 0
 
 
 def test_what_may_not_be_meant_is_said_before_anything_starts(tmp_path):

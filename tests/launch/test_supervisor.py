@@ -15,6 +15,7 @@ from cluster.launch import Launcher
 from ddrl import algorithms, checkpoint, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
+from ddrl.json_lines import JsonLines
 from ddrl.launch import supervisor
 from ddrl.launch.processes import Interrupts, session_members
 from ddrl.placement import start
@@ -46,7 +47,7 @@ def watched(path, stop_seconds, seconds=60, config=None, asked=None, display=Non
         interrupts.stop = asked
         one = supervisor.Supervisor(config or TrainConfig(algorithm=BA3CConfig()), path, interrupts, stop_seconds)
         one.start([sys.executable, "-c", f"import time; time.sleep({seconds})"], None, log, log.fileno())
-        one.watch(display or Silent(), rundir.JsonLines(path / rundir.METRICS), Console(file=io.StringIO()))
+        one.watch(display or Silent(), JsonLines(path / rundir.METRICS), Console(file=io.StringIO()))
     assert not session_members(one._process.pid)
     return one.overdue
 
@@ -205,7 +206,7 @@ def test_an_mpirun_that_cannot_be_kept_off_the_network_is_told_of_once(tmp_path,
     with Interrupts() as interrupts, (tmp_path / "log.txt").open("ab") as log:
         one = supervisor.Supervisor(TrainConfig(algorithm=BA3CConfig()), tmp_path, interrupts, 60.0)
         one.start(["rank"], Launcher("mpirun", True, 5), log, log.fileno())
-        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), console)
+        one.watch(Silent(), JsonLines(tmp_path / rundir.METRICS), console)
     assert console.file.getvalue() == f"warning: {supervisor.EXPOSED}\n"
 
 
@@ -224,7 +225,7 @@ def test_a_process_that_was_killed_died_unless_an_end_was_asked_for_or_had_come(
         one = supervisor.Supervisor(TrainConfig(algorithm=BA3CConfig()), tmp_path, interrupts, 90.0)
         command = [sys.executable, "-c", f"import os, time; {program} os.kill(os.getpid(), 9)"]
         one.start(command, None, log, log.fileno())
-        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
+        one.watch(Silent(), JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
     assert one.died == ("the process of the run was killed (SIGKILL)" if died else "")
     assert one.asked == asked
 
@@ -247,7 +248,7 @@ def test_ranks_that_stopped_because_another_died_were_not_asked_to(tmp_path, on_
         one.asked = stopping
         write = f"open({str(tmp_path / rundir.RESULT)!r}, 'w').write('{{\"status\": \"{result}\"}}')"
         one.start([sys.executable, "-c", f"{write}; raise SystemExit({status})"], None, log, log.fileno())
-        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
+        one.watch(Silent(), JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
     assert one.died == died
 
 
@@ -260,5 +261,5 @@ def test_a_stop_that_came_within_a_poll_is_no_death(tmp_path):
         one.start([sys.executable, "-c", f"{write}; raise SystemExit(143)"], None, log, log.fileno())
         one._process.wait()
         interrupts.stop = signal.SIGTERM
-        one.watch(Silent(), rundir.JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
+        one.watch(Silent(), JsonLines(tmp_path / rundir.METRICS), Console(file=io.StringIO()))
     assert one.died == ""

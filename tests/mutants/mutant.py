@@ -40,10 +40,10 @@ def mutated(mutant: Mutant, source: str) -> str:
 
 
 class Applied:
-    """A context in which a mutant is in a tree; afterwards its file is as it was.
+    """A context in which a mutant is in a tree; afterward its file is as it was.
 
     Python knows what it has compiled by the size and by the second of its source's last change. So a mutant's file gets
-    another second, however fresh the file is, and afterwards its own time back.
+    another second, however fresh the file is, and afterward its own time back.
 
     Args:
         root: of the tree, a copy that nobody else uses.

@@ -221,7 +221,7 @@ MUTANTS = (
         "permutation(count) if self.shuffle else None",
         "permutation(count) if False else None",
         ("tests/sampling/test_rollouts.py::test_every_epoch_has_every_transition_once_in_an_order_of_its_own",),
-        "Minibatches are neighbouring steps.",
+        "Minibatches are neighboring steps.",
     ),
     Mutant(
         "minibatch-normalizes-with-all-rows",

@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         "draw-streams-are-one",
         "ddrl/ops/draws.py",
-        "environments.astype(np.uint64) + np.uint64(1)",
-        "np.zeros_like(environments, np.uint64) + np.uint64(1)",
+        "simulators.astype(np.uint64) + np.uint64(1)",
+        "np.zeros_like(simulators, np.uint64) + np.uint64(1)",
         ("tests/ops/test_draws.py::test_streams_do_not_repeat_each_other",),
         "All simulators draw the same random numbers.",
     ),
@@ -148,7 +148,7 @@ MUTANTS = (
         "ddrl/algorithms/epsilon_greedy.py",
         "/ (self.epsilon_values - 1)",
         "/ self.epsilon_values",
-        ("tests/apex/test_acting.py::test_a_ladder_of_few_values_has_its_two_ends_and_neighbours_share",),
+        ("tests/apex/test_acting.py::test_a_ladder_of_few_values_has_its_two_ends_and_neighbors_share",),
         "The ladder of few values does not reach its end.",
     ),
     Mutant(

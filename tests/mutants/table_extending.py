@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "hts-rl-gives-the-newest-parameters-for-those-that-acted",
         "ddrl/sampling/rollout_schedules.py",
-        "        self.target = behaviour\n",
+        "        self.target = behavior\n",
         "        self.target = snapshot\n",
         ("tests/sampling/test_rollout_schedules.py::test_the_target_is_what_acted_also_after_a_resume",),
         "V-MPO's trust region is around another policy than the one that acted.",

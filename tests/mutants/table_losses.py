@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "loss-impala-has-no-ratio",
         "ddrl/algorithms/impala.py",
-        "[steps, environments]) - batch.behaviour_log_prob",
-        "[steps, environments])",
+        "[steps, simulators]) - batch.behaviour_log_prob",
+        "[steps, simulators])",
         ("tests/algorithms/test_actor_critic.py::test_impala_equals_the_reference",),
         "V-trace takes probabilities for ratios.",
     ),

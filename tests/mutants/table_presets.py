@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         "update-trainer-forgets-alpha",
-        "ddrl/roles/worker.py",
+        "ddrl/roles/trainer.py",
         "self._anneal(snapshot.version)",
         "1.0",
         (_UPDATES + "test_the_trainer_of_a_worker_follows_alpha",),

@@ -10,10 +10,10 @@ _COORDINATOR = "tests/exchange/parameter_server/test_coordinator.py"
 MUTANTS = (
     Mutant(
         "gradient-whose-norm-overflows-is-taken-for-finite",
-        "ddrl/roles/worker.py",
+        "ddrl/roles/trainer.py",
         'finite = seen_finite and math.isfinite(values["gradient_norm"])',
         "finite = seen_finite and bool(np.isfinite(vector).all())",
-        ("tests/roles/test_worker.py::test_a_gradient_whose_norm_overflows_is_not_finite",),
+        ("tests/roles/test_trainer.py::test_a_gradient_whose_norm_overflows_is_not_finite",),
         "Finite gradients whose sum is infinite end the run.",
     ),
     Mutant(
@@ -42,10 +42,10 @@ MUTANTS = (
     ),
     Mutant(
         "gradient-of-unrolls-counts-their-steps-alone",
-        "ddrl/roles/worker.py",
+        "ddrl/roles/trainer.py",
         'metrics.count("datapoints", lag.size)',
         'metrics.count("datapoints", len(lag))',
-        ("tests/roles/test_worker.py::test_every_data_point_of_a_gradient_counts",),
+        ("tests/roles/test_trainer.py::test_every_data_point_of_a_gradient_counts",),
         "IMPALA reports a small part of its data-points.",
     ),
     Mutant(

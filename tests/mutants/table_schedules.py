@@ -132,8 +132,8 @@ MUTANTS = (
     Mutant(
         "double-buffered-delay-has-the-wrong-sign",
         "ddrl/sampling/rollout_schedules.py",
-        "behaviour.parameters - snapshot.parameters",
-        "snapshot.parameters - behaviour.parameters",
+        "behavior.parameters - snapshot.parameters",
+        "snapshot.parameters - behavior.parameters",
         ("tests/sampling/test_rollout_schedules.py::test_two_epochs_of_two_minibatches_against_the_reference",),
         "Gradients are taken ahead of the newest parameters.",
     ),

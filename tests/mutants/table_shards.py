@@ -201,7 +201,7 @@ MUTANTS = (
     ),
     Mutant(
         "apex-draws-from-all-shards-alike",
-        "ddrl/apex/sampler.py",
+        "ddrl/apex/known_shards.py",
         "shard.credit + shard.weight / total",
         "shard.credit + 1.0 / len(able)",
         (f"{_APEX}::test_shards_are_drawn_from_by_the_weights_of_their_transitions_not_by_their_number",),

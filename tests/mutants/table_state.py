@@ -7,9 +7,9 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "checkpoint-is-not-verified",
-        "ddrl/checkpoint.py",
-        "if sealed and hashlib.sha256(data[:-_DIGEST_BYTES]).hexdigest().encode() == data[-_DIGEST_BYTES:]:",
-        "if sealed:",
+        "ddrl/sealed.py",
+        "is_archive(data) and hashlib.sha256(data[:-_DIGEST_BYTES]).hexdigest().encode() == data[-_DIGEST_BYTES:]",
+        "is_archive(data)",
         (
             "tests/test_checkpoint.py::test_appended_bytes_are_found",
             "tests/test_checkpoint.py::test_every_flipped_bit_is_found",

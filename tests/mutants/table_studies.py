@@ -1,4 +1,4 @@
-"""Studies: what a verdict is about, and a rival that is treated as its authors would."""
+"""Studies: what a verdict is about, and a peer that is treated as its authors would."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ MUTANTS = (
         "if first.median is None:",
         "if best[0][0].median is None:",
         ("tests/studies/test_race.py::test_the_verdict_compares_the_medians_of_the_fastest",),
-        "A race that only the rival's algorithms finish has no verdict.",
+        "A race that only the peer's algorithms finish has no verdict.",
     ),
     Mutant(
-        "rival-evaluated-with-the-epsilon-of-training",
+        "peer-evaluated-with-the-epsilon-of-training",
         "ddrl/bench/peer_learner.py",
         "model.exploration_rate = model.exploration_final_eps",
         "model.exploration_rate = epsilon",
-        ("tests/studies/test_race.py::test_a_rivals_dqn_is_evaluated_with_its_last_epsilon",),
-        "The rival's DQN plays its evaluation games mostly at random until late in training.",
+        ("tests/studies/test_race.py::test_a_peers_dqn_is_evaluated_with_its_last_epsilon",),
+        "The peer's DQN plays its evaluation games mostly at random until late in training.",
     ),
     Mutant(
         "unfinished-evaluation-is-the-last-score",

@@ -124,10 +124,10 @@ def test_generalized_advantages(lambda_, expected):
 
 def vtrace_inputs():
     """Logarithms of the ratios, discounts, rewards and values of rlax, vtrace_test.py, VTraceTest.setUp."""
-    behaviour = [[8.9, 0.7], [5.0, 1.0], [0.6, 0.1], [-0.9, -0.1], [0.3, -5.0], [1.0, -8.0], [0.3, 1.7], [4.7, 3.3]]
+    behavior = [[8.9, 0.7], [5.0, 1.0], [0.6, 0.1], [-0.9, -0.1], [0.3, -5.0], [1.0, -8.0], [0.3, 1.7], [4.7, 3.3]]
     target = [[0.4, 0.5], [9.2, 8.8], [0.7, 4.4], [7.9, 1.4], [1.0, 0.9], [1.0, -1.0], [-4.3, 8.7], [0.8, 0.3]]
     actions = tf.constant([0, 1, 0, 0, 1, 0, 0, 1])
-    ours, theirs = (distributions.log_prob(Discrete(2), tf.constant(x), actions) for x in (target, behaviour))
+    ours, theirs = (distributions.log_prob(Discrete(2), tf.constant(x), actions) for x in (target, behavior))
     return (
         columns(tf.reshape(ours - theirs, [2, 4])),
         columns([[0.0, 0.89, 0.85, 0.99], [0.88, 1.0, 0.83, 0.95]]),
@@ -357,8 +357,8 @@ def test_clipped_surrogate_loss(sign, expected):
     The first expected value is -(0.3 + 0.2 + 0.1 exp(-2)) / 3 = -0.17117784: the source's differs by 3e-6, and the
     source compares with an absolute tolerance of 1e-4.
     """
-    behaviour = floats([[1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [-3.0, -2.0, -1.0]])
-    log_probs, behaviour_log_probs = (log_probs_of(logits, [0, 1, 2]) for logits in (POLICY, behaviour))
+    behavior = floats([[1.0, 1.0, 1.0], [2.0, 0.0, 0.0], [-3.0, -2.0, -1.0]])
+    log_probs, behaviour_log_probs = (log_probs_of(logits, [0, 1, 2]) for logits in (POLICY, behavior))
     advantages = tf.constant(sign * ADVANTAGES)
     loss, _ = policy_gradient.clipped_surrogate_loss(log_probs, behaviour_log_probs, advantages, tf.ones(3), 0.2)
     check(loss, expected, atol=5e-6)

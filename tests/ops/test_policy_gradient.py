@@ -18,10 +18,10 @@ ACTIONS = RANDOM.integers(4, size=6).astype(np.int32)
 
 def test_importance_ratios():
     log_probs = tf.constant([math.log(0.5), math.log(0.5), math.log(0.1)])
-    behaviour = tf.constant([math.log(0.5), math.log(0.01), math.log(0.4)])
-    ratios = policy_gradient.importance_ratios(log_probs, behaviour, 10.0)
+    behavior = tf.constant([math.log(0.5), math.log(0.01), math.log(0.4)])
+    ratios = policy_gradient.importance_ratios(log_probs, behavior, 10.0)
     np.testing.assert_allclose(ratios, [1.0, 10.0, 0.25], rtol=1e-5)
-    np.testing.assert_array_equal(policy_gradient.importance_ratios(log_probs, behaviour, 0.0), np.ones(3))
+    np.testing.assert_array_equal(policy_gradient.importance_ratios(log_probs, behavior, 0.0), np.ones(3))
 
 
 def test_importance_ratios_carry_no_gradient():
@@ -58,9 +58,9 @@ def test_ranks_and_shapes_are_checked():
         policy_gradient.policy_gradient_loss(tf.zeros(6), tf.zeros([6, 1]), tf.ones(6), 0.0)
 
 
-def surrogate(log_probs, behaviour, advantages, weights, clip=0.2):
+def surrogate(log_probs, behavior, advantages, weights, clip=0.2):
     """(loss, metrics, gradient with respect to log_probs)."""
-    arrays = [tf.constant(x, tf.float32) for x in (log_probs, behaviour, advantages, weights)]
+    arrays = [tf.constant(x, tf.float32) for x in (log_probs, behavior, advantages, weights)]
     with tf.GradientTape() as tape:
         tape.watch(arrays)
         loss, metrics = policy_gradient.clipped_surrogate_loss(*arrays, clip)
@@ -71,16 +71,16 @@ def surrogate(log_probs, behaviour, advantages, weights, clip=0.2):
 
 def surrogate_rows(count=40, seed=3):
     random = np.random.default_rng(seed)
-    behaviour = np.log(random.uniform(0.1, 0.9, count))
-    log_probs = behaviour + 0.3 * random.standard_normal(count)
-    return log_probs, behaviour, random.standard_normal(count), (random.random(count) > 0.3).astype(float)
+    behavior = np.log(random.uniform(0.1, 0.9, count))
+    log_probs = behavior + 0.3 * random.standard_normal(count)
+    return log_probs, behavior, random.standard_normal(count), (random.random(count) > 0.3).astype(float)
 
 
 @pytest.mark.parametrize("clip", [0.1, 0.2, 5.0])
 def test_clipped_surrogate_equals_the_reference(clip):
-    log_probs, behaviour, advantages, weights = surrogate_rows()
-    loss, metrics, gradient = surrogate(log_probs, behaviour, advantages, weights, clip)
-    ratios, counted = np.exp(log_probs - behaviour), weights == 1
+    log_probs, behavior, advantages, weights = surrogate_rows()
+    loss, metrics, gradient = surrogate(log_probs, behavior, advantages, weights, clip)
+    ratios, counted = np.exp(log_probs - behavior), weights == 1
     rows = [references.clipped_surrogate(r, a, clip) for r, a in zip(ratios, advantages)]
     assert loss == pytest.approx(-np.sum(weights * rows) / 40, rel=1e-5, abs=1e-6)
     free = np.where(advantages > 0, ratios < 1 + clip, ratios > 1 - clip)

@@ -17,7 +17,7 @@ GRADIENT_SECONDS = 0.01
 
 
 class Learner:
-    """Draws the parameters towards a number that depends on what was played; see `ddrl.learner.Learner`."""
+    """Draws the parameters toward a number that depends on what was played; see `ddrl.learner.Learner`."""
 
     context = ()
 

@@ -22,7 +22,7 @@ pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 STALL = 6.0
 LONG = (*CATCH, "--max-updates", "100000", "--no-evaluator", "--stall-seconds", str(STALL))
 CHIEF, WORKER, SERVER = 0, 1, 2
-END_SECONDS = 180.0  # of a machine that its neighbours slow; without a watchdog none of these jobs would end
+END_SECONDS = 180.0  # of a machine that its neighbors slow; without a watchdog none of these jobs would end
 
 
 def hang(run, number, *options):

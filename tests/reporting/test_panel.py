@@ -182,26 +182,26 @@ def test_ascii_alone_where_the_terminal_has_no_more():
     assert inside.replace("\u2501", "").replace("\u2578", "").isascii()
 
 
-def contrast(colour: str, background: int) -> float:
+def contrast(color: str, background: int) -> float:
     """WCAG 2's ratio to a background that is black (0) or white (1)."""
-    values = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    values = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values)
     light = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return max((light + 0.05) / (background + 0.05), (background + 0.05) / (light + 0.05))
 
 
-@pytest.mark.parametrize("colour", [BLUE, ORANGE])
-def test_colours_are_seen_on_dark_and_on_light(colour):
-    assert min(contrast(colour, 0), contrast(colour, 1)) > 3.0  # what WCAG asks of graphics
+@pytest.mark.parametrize("color", [BLUE, ORANGE])
+def test_colors_are_seen_on_dark_and_on_light(color):
+    assert min(contrast(color, 0), contrast(color, 1)) > 3.0  # what WCAG asks of graphics
 
 
-def test_no_colour_where_the_user_wants_none(monkeypatch):
+def test_no_color_where_the_user_wants_none(monkeypatch):
     def escapes(**environ):
         console, file = recorded(80)
-        coloured = type(console)(
+        colored = type(console)(
             file=console.file, width=80, height=24, force_terminal=True, color_system="truecolor", _environ=environ
         )
-        coloured.print(panel(learning(), 314.0, 80, 23))
+        colored.print(panel(learning(), 314.0, 80, 23))
         return set(ESCAPE.findall(text_of(file)))
 
     assert any("38;2" in code for code in escapes(TERM="xterm"))

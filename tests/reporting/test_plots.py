@@ -46,8 +46,8 @@ def test_png_is_written_for_any_number_of_points(tmp_path, points):
     assert path == tmp_path / "learning_curve.png"
     image = matplotlib.image.imread(path)
     assert image.shape[:2] == (880, 1800)
-    coloured = (image[..., :3].max(axis=-1) - image[..., :3].min(axis=-1) > 0.3).sum()
-    assert (coloured > 100) == (points > 0)
+    colored = (image[..., :3].max(axis=-1) - image[..., :3].min(axis=-1) > 0.3).sum()
+    assert (colored > 100) == (points > 0)
 
 
 @pytest.mark.parametrize("points", [1, 2, 400])

@@ -8,16 +8,16 @@ import pytest
 from ddrl import checkpoint, plugins, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
-from ddrl.launch.local import summarise
+from ddrl.launch.local import summarize
 from ddrl.reporting.atari_scores import Reference, reference_of
 from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.summary import compared
 from tests.reporting.test_progress import TRAIN, evaluation, recorded, text_of
 
 
-def summarised(run_dir, game="breakout", width=60) -> str:
+def summarized(run_dir, game="breakout", width=60) -> str:
     console, file = recorded(width, terminal=False)
-    summarise(TrainConfig(algorithm=BA3CConfig()).changed(environment={"game": game}), run_dir, console)
+    summarize(TrainConfig(algorithm=BA3CConfig()).changed(environment={"game": game}), run_dir, console)
     return text_of(file)
 
 
@@ -41,7 +41,7 @@ def test_what_was_learned_and_how_to_go_on(tmp_path):
     path = checkpoint.save(tmp_path, saved, keep=1)
     (tmp_path / "learning_curve.png").touch()
     (tmp_path / "video.mp4").touch()
-    text = summarised(tmp_path)
+    text = summarized(tmp_path)
     for part in (
         "BA3C on breakout",
         "score 41.0, mean of 50 evaluation games, best 82",
@@ -80,7 +80,7 @@ def test_the_command_to_go_on_trains_although_a_budget_is_used_up(tmp_path, budg
     )
     rundir.write_json(tmp_path / rundir.RESULT, {**result, "agent_steps": 1_000_300, "update": 500})
     console, file = recorded(200, terminal=False)
-    summarise(TrainConfig(algorithm=BA3CConfig()).changed(run=budgets), tmp_path, console)
+    summarize(TrainConfig(algorithm=BA3CConfig()).changed(run=budgets), tmp_path, console)
     assert f"ddrl train --resume {tmp_path} {said}" in text_of(file)
 
 
@@ -89,14 +89,14 @@ def test_a_path_with_a_space_is_quoted(tmp_path):
     run.mkdir()
     write(run, (2.0, 400))
     checkpoint.save(run, checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),)), keep=1)
-    assert f"ddrl play '{run}'" in summarised(run)
+    assert f"ddrl play '{run}'" in summarized(run)
 
 
 def test_without_evaluations_the_training_score_counts(tmp_path):
     writer = MetricsWriter(tmp_path)
     writer.write(TRAIN | {"episodes": 12, "online_score_mean": 7.25})
     writer.close()
-    text = flat(summarised(tmp_path, "CartPole-v1"))
+    text = flat(summarized(tmp_path, "CartPole-v1"))
     assert "score 7.2, mean of the last 12 training episodes" in text and "random play" not in text
 
 
@@ -108,7 +108,7 @@ def test_the_best_training_score_is_of_as_many_episodes_as_it_looks_back_on(tmp_
         writer.write(TRAIN | now)
     writer.write(evaluation(0.4, wall_seconds=70.0) | {"maximum": 0.4})
     writer.close()
-    text = flat(summarised(tmp_path))
+    text = flat(summarized(tmp_path))
     assert "in training from 90.0 to 10.0, at best 20.0 (mean of the last 100 training episodes)" in text
     assert "score 0.4, mean of 50 evaluation games, best 0.4 " in text
 
@@ -120,7 +120,7 @@ def test_where_time_cut_the_last_evaluation_off_the_training_score_counts(tmp_pa
     writer.write(TRAIN | {"wall_seconds": 400.0, "update": 1500, "agent_steps": 90_000, "online_score_mean": 25.0})
     writer.write(evaluation(90.0, wall_seconds=400.0) | {"timed_out": 3})
     writer.close()
-    text = flat(summarised(tmp_path))
+    text = flat(summarized(tmp_path))
     for part in (
         "score 25.0, mean of the last 100 training episodes random play",
         "tester 30.5: 81% of the way from the one to the other in training from 0.5 to 25.0, at best 25.0 evaluation",
@@ -134,13 +134,13 @@ def test_counts_are_those_of_the_end_and_the_rate_is_that_of_training(tmp_path):
     """The last line of training is seconds older."""
     write(tmp_path, (2.0, 400), (20.0, 1234))
     rundir.write_json(tmp_path / rundir.RESULT, {"status": "finished", "update": 1250, "agent_steps": 61_000})
-    assert "61,000 agent steps, 1,250 updates in 3:20, 300 agent steps/s" in flat(summarised(tmp_path))
+    assert "61,000 agent steps, 1,250 updates in 3:20, 300 agent steps/s" in flat(summarized(tmp_path))
     rundir.write_json(tmp_path / rundir.RESULT, {"status": "failed", "update": "many"})
-    assert "60,000 agent steps, 1,234 updates in 3:20, 300 agent steps/s" in flat(summarised(tmp_path))
+    assert "60,000 agent steps, 1,234 updates in 3:20, 300 agent steps/s" in flat(summarized(tmp_path))
 
 
 def test_a_run_that_did_nothing(tmp_path):
-    text = summarised(tmp_path)
+    text = summarized(tmp_path)
     assert "no episode has ended" in text and "--resume" not in text and "no checkpoint was saved" in flat(text)
 
 

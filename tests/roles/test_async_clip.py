@@ -13,7 +13,8 @@ from ddrl.exchange.messages import Header, Kind, Message
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.roles.worker import Gradient, WorkerRole
+from ddrl.roles.trainer import Gradient
+from ddrl.roles.worker import WorkerRole
 from ddrl.types import Snapshot
 from tests.roles.chief_play import Sent
 from tests.test_combinations import config_of

@@ -71,7 +71,7 @@ def test_the_stop_file_ends_without_an_evaluation(play):
 
 def test_a_stop_while_no_gradient_comes_is_sent_by_itself(play):
     job = play()
-    job.chief.stop("stopped", "x", signalled=True)
+    job.chief.stop("stopped", "x", signaled=True)
     job.now += chief.LAST_COMMIT_SECONDS - 0.5
     job.chief.advance()
     assert job.commit() is None

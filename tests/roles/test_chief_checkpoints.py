@@ -163,18 +163,18 @@ def test_a_last_checkpoint_that_is_written_late_is_a_good_end(play, monkeypatch)
     assert job.ended()["status"] == "finished"
 
 
-@pytest.mark.parametrize("signalled", [False, True])
-def test_a_run_without_its_last_checkpoint_has_failed(play, monkeypatch, signalled):
+@pytest.mark.parametrize("signaled", [False, True])
+def test_a_run_without_its_last_checkpoint_has_failed(play, monkeypatch, signaled):
     """Also one that was asked to stop; and it says so, so that a job is put back into the queue."""
-    job, disk = play(run={"max_updates": 0 if signalled else 1}), FullDisk(monkeypatch)
-    if signalled:
+    job, disk = play(run={"max_updates": 0 if signaled else 1}), FullDisk(monkeypatch)
+    if signaled:
         job.ask_to_stop()
     job.have()
     job.everything()
     job.now += checkpoint_saver.LAST_SAVE_SECONDS + 1.0
     job.chief.advance()
     assert disk.tries == 2
-    if not signalled:
+    if not signaled:
         job.result(1, mean=0.0)
         job.chief.advance()
     ended = job.ended()

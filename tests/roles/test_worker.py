@@ -1,9 +1,8 @@
-"""A worker's trainer that is stopped, and how long gradients take by the worker's own count."""
+"""A worker's states at checkpoints, and how long gradients take by the worker's own count."""
 
 from __future__ import annotations
 
 import json
-import threading
 import types
 
 import numpy as np
@@ -22,7 +21,7 @@ from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles import worker
 from ddrl.roles.checkpoint_assembly import AT_THE_END
-from ddrl.roles.worker import Trainer, WorkerRole
+from ddrl.roles.worker import WorkerRole
 from ddrl.types import Machine, Snapshot
 from tests.roles.chief_play import Sent
 from tests.test_combinations import config_of
@@ -58,49 +57,14 @@ def test_one_that_was_late_is_counted_and_the_next_begins_after_it(timed):
     assert timed(*events) == [1000.0, 250.0, 250.0]
 
 
-class Closed:
-    """A schedule that fails as soon as it is stopped."""
-
-    def __init__(self):
-        self.began, self._stopped = threading.Event(), threading.Event()
-
-    def next_batch(self, wait_for_snapshot):
-        self.began.set()
-        assert self._stopped.wait(60.0)
-        raise RuntimeError("closed")
-
-    def stop(self):
-        self._stopped.set()
-
-
-def test_what_fails_because_of_the_stop_is_no_failure():
-    schedule = Closed()
-    trainer = Trainer(schedule, None, RankMetrics("worker", 0), lambda: None, lambda version: 1.0)
-    trainer.start()
-    assert schedule.began.wait(60.0)
-    trainer.stop()
-    trainer._thread.join(60.0)  # the machine may pause for longer than a stop waits
-    assert trainer.error is None and not trainer._thread.is_alive()
-
-
-def test_any_other_failure_is_told():
-    schedule, told = Closed(), threading.Event()
-    trainer = Trainer(schedule, None, RankMetrics("worker", 0), told.set, lambda version: 1.0)
-    trainer.start()
-    schedule.stop()
-    assert told.wait(60.0) and trainer.error["line"] == "RuntimeError: closed"
-    assert trainer.error["text"].startswith("Traceback")
-    trainer.stop()
-
-
 def test_an_environment_that_cannot_be_reset_is_no_malformed_state():
     def reset(state, seed):
-        raise RuntimeError("no licence")
+        raise RuntimeError("no license")
 
     role = WorkerRole.__new__(WorkerRole)
     role.worker, role.context = 3, types.SimpleNamespace(config=TrainConfig(algorithm=BA3CConfig()))
     role.schedule = types.SimpleNamespace(set_state=reset)
-    with pytest.raises(RuntimeError, match="^no licence"):
+    with pytest.raises(RuntimeError, match="^no license"):
         role._begin(encode_arrays({"version": np.int64(0), "agent_steps": np.int64(0)}))
 
 
@@ -267,48 +231,3 @@ def test_with_a_quorum_a_worker_saves_one_state_for_each_checkpoint(tmp_path, ev
         header = Header(Kind.PARAMETERS, step=event[0], version=event[0], flags=event[1])
         role.handle(Message(layout.servers[0], header, np.zeros(3, np.float32)))
     assert [int(decode_arrays(blob.data)["of"]) for blob in sent.take(Topic.STATE)] == saved
-
-
-@pytest.mark.parametrize(
-    ("value", "norm", "finite"),
-    [
-        (3e18, 3e18, True),
-        (3e38, np.inf, False),  # twice that is infinite
-        (np.inf, np.inf, False),
-        (np.nan, np.nan, False),
-    ],
-)
-def test_a_gradient_whose_norm_overflows_is_not_finite(value, norm, finite):
-    found = np.array([1.0, value], np.float32), {"gradient_norm": norm}, None
-    learner = types.SimpleNamespace(gradient=lambda *what: found, context=())
-    schedule = types.SimpleNamespace(contribution=lambda batch: None)
-    trainer = Trainer(schedule, learner, RankMetrics("worker", 0), lambda: None, lambda version: 1.0)
-    batch = types.SimpleNamespace(behaviour_version=np.zeros(4, np.int64))
-    assert trainer._gradient(Snapshot(5, 7, None), batch).finite == finite
-
-
-@pytest.mark.parametrize("shape", [(20,), (5, 4)], ids=["transitions", "unrolls"])
-def test_every_data_point_of_a_gradient_counts(shape):
-    """Those of unrolls are T steps of B simulators."""
-    found = np.zeros(2, np.float32), {"gradient_norm": 0.0}, None
-    learner = types.SimpleNamespace(gradient=lambda *what: found, context=())
-    schedule = types.SimpleNamespace(contribution=lambda batch: None)
-    metrics = RankMetrics("worker", 0)
-    trainer = Trainer(schedule, learner, metrics, lambda: None, lambda version: 1.0)
-    batch = types.SimpleNamespace(behaviour_version=np.full(shape, 3, np.int64))
-    assert trainer._gradient(Snapshot(5, 7, None), batch).samples == 20
-    report = metrics.report()
-    assert report["counters"]["datapoints"] == 20 and report["counters"]["gradients"] == 1
-    assert tuple(report["means"]["lag"]) == (2.0 * 20, 20)
-
-
-def test_every_step_has_random_numbers_of_its_own():
-    """Those of SAC's actions; the same ones again after a resume, which is at the same step."""
-    keys = {}
-    for seed in ((1, 0), (1, 1), (2, 0)):
-        learner = types.SimpleNamespace(context=("key",))
-        trainer = Trainer(None, learner, RankMetrics("worker", 0), lambda: None, lambda version: 1.0, seed)
-        for step in range(20):
-            keys[seed, step] = tuple(trainer._context(Snapshot(3, step, None)).key)
-            assert tuple(trainer._context(Snapshot(3, step, None)).key) == keys[seed, step]
-    assert len(set(keys.values())) == 60

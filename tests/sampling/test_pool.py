@@ -42,7 +42,7 @@ def test_about_pool_batches_of_them_wait_in_the_long_run():
 
 
 def test_batches_are_mixed():
-    """Neighbours of a stream come apart: a batch of 16 of a pool of 8 batches has few of one segment."""
+    """Neighbors of a stream come apart: a batch of 16 of a pool of 8 batches has few of one segment."""
     batches = fill(pool(batch_size=16, epochs=4, pool_batches=8), 20_000)[50:]
     spread = np.mean([batch.max() - batch.min() for batch in batches])
     assert spread > 8 * 16  # as far apart as the pool is large, where batches as they come would have 15

@@ -401,7 +401,7 @@ def test_nothing_is_saved_of_a_prefill_that_the_end_breaks_off(tmp_path):
 
 def test_saving_a_replay_tells_again_and_again_that_it_works(tmp_path):
     schedule, beats = make_schedule(Standard, tmp_path), []
-    schedule.beat = lambda: beats.append(None)
+    schedule.working = lambda: beats.append(None)
     Training(schedule).run(1)
     schedule.get_state()
     assert len(beats) >= 2, "with each file"

@@ -163,22 +163,22 @@ def reference(updates, epochs, minibatches):
     """HTS-PPO one storage after the other: phi starts at theta_(j-1) and moves by the steps that theta makes."""
     theta = np.array([0.5, 1.5], np.float32)
     actor = make_actor(SIZE)
-    history, points, behaviour = [theta], [], theta
+    history, points, behavior = [theta], [], theta
     storage = 0
     while len(points) < updates:
         out = rollout(STEPS)
-        actor.fill(out, lambda b=behaviour, s=storage: Snapshot(s, 0, b))
+        actor.fill(out, lambda b=behavior, s=storage: Snapshot(s, 0, b))
         storage += 1
-        # `out` was filled with `behaviour`; the newest parameters meanwhile became theta.
-        phi, start = behaviour, theta
+        # `out` was filled with `behavior`; the newest parameters meanwhile became theta.
+        phi, start = behavior, theta
         batches = Minibatches(STEPS, 0.95, STEPS * SIZE // minibatches, epochs=epochs, shuffle=True, seed=(3, 0))
         batches.start(out, storage)
         while not batches.empty:
             points.append(phi)
             theta = theta - STEP_SIZE * gradient(phi, batches.take())
             history.append(theta)
-            phi = theta + (behaviour - start)
-        behaviour = start
+            phi = theta + (behavior - start)
+        behavior = start
     return history[: updates + 1], points[:updates]
 
 

@@ -151,7 +151,7 @@ def test_a_launcher_that_stays_after_the_run_does_not_keep_the_job(submit):
     assert result(job.run)["status"] == "finished"
 
 
-def test_a_cancelled_job_of_srun_leaves_a_checkpoint(submit, slurm):
+def test_a_canceled_job_of_srun_leaves_a_checkpoint(submit, slurm):
     job = submit("train.sbatch", SETTINGS.format(updates=10**6), *THREE_NODES, launcher="srun")
     job.wait_for(lambda: update_of(job) > 20, "update 20")
     slurm.run("scancel", job.number)
@@ -177,7 +177,7 @@ def test_a_job_that_was_killed_without_warning_goes_on_when_it_is_put_back(submi
 
 def test_jobs_whose_nodes_crash_go_on_with_others(submit, slurm):
     """One of each launcher, at once: most of the time it is Slurm that waits."""
-    # Without an end, as one job may begin long before the other; both are cancelled with the last test.
+    # Without an end, as one job may begin long before the other; both are canceled with the last test.
     settings = SETTINGS.format(updates=10**6).replace("SERVERS=2; fi", "SERVERS=1; fi")
     jobs = [submit("train.sbatch", settings, *THREE_NODES, launcher=launcher) for launcher in ("mpirun", "srun")]
     for job in jobs:

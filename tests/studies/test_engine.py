@@ -221,7 +221,7 @@ def test_what_a_point_tells_of_its_end_counts_more_than_its_budget():
 
 
 def test_a_line_has_the_time_left_that_a_point_tells(tmp_path, capsys):
-    """A rival's training takes its minutes, and its evaluations come on top of that."""
+    """A peer's training takes its minutes, and its evaluations come on top of that."""
     _, plan = begun(tmp_path, Runner())
     first = plan.path(plan.points[0])
     first.mkdir(parents=True)

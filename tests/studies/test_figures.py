@@ -161,7 +161,7 @@ def tick_texts(axis):
     return [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
 
 
-def test_curves_differ_in_more_than_colour():
+def test_curves_differ_in_more_than_color():
     axes = draw([Panel("p", "x", "y", many(8, 3))], "h", "c", 1).axes[0]
     looks = {(line.get_marker(), line.get_linestyle()) for line in axes.get_lines() if line.get_label()[0] != "_"}
     assert len(looks) == 8
@@ -171,7 +171,7 @@ def test_curves_differ_in_more_than_colour():
 def test_files_are_written(tmp_path):
     png, pdf = save(draw([Panel("p", "x", "y", many(2))], "h", "c", 2), tmp_path)
     assert png.read_bytes()[:4] == b"\x89PNG" and pdf.read_bytes()[:4] == b"%PDF"
-    assert len(figures.COLOURS) == len(set(figures.COLOURS)) == len(set(figures.MARKERS))
+    assert len(figures.COLORS) == len(set(figures.COLORS)) == len(set(figures.MARKERS))
 
 
 def test_tables_align_and_say_what_is_missing():

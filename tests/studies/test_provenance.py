@@ -230,11 +230,11 @@ def test_a_last_score_that_is_of_an_earlier_evaluation_or_missing_is_told(tmp_pa
     assert comparable.warnings(outcomes[:1]) == []
 
 
-def test_versions_of_the_rivals_environment_are_compared_with_each_other_alone(tmp_path):
-    rivals = [{}, {"torch": "2.1", "gymnasium": "1.0"}, {"torch": "2.2", "gymnasium": "1.0"}]
+def test_versions_of_the_peers_environment_are_compared_with_each_other_alone(tmp_path):
+    peers = [{}, {"torch": "2.1", "gymnasium": "1.0"}, {"torch": "2.2", "gymnasium": "1.0"}]
     outcomes = [
-        outcome({"n": i}, [{"kind": "train"}], None, tmp_path / f"{i}")._replace(result={"peer": rival})
-        for i, rival in enumerate(rivals)
+        outcome({"n": i}, [{"kind": "train"}], None, tmp_path / f"{i}")._replace(result={"peer": peer})
+        for i, peer in enumerate(peers)
     ]
     assert comparable.warnings(outcomes) == [
         "careful: points of different versions of torch of the peer: 2.1 (1); 2.2 (2)"
@@ -269,16 +269,16 @@ def test_what_a_study_itself_warns_of_stands_above_the_figure_too(tmp_path, caps
     assert text.index("careful: rates differ") < text.index("Figure 1.")
 
 
-def test_a_rival_is_not_said_to_play_by_our_protocol():
+def test_a_peer_is_not_said_to_play_by_our_protocol():
     record = {"kind": "evaluation", "mean": 1.0, "wall_seconds": 1.0}  # without a stamp
-    rivals = [outcome({"algorithm": name, "rival": {}}, [record]) for name in ("a2c", "ppo", "dqn")]
+    peers = [outcome({"algorithm": name, "rival": {}}, [record]) for name in ("a2c", "ppo", "dqn")]
     atari = "NoFrameskip-v4 in the wrappers of its zoo, actions {}, raw scores of whole games"
     drawn, greedy = atari.format("drawn from the policy"), atari.format("greedy, or random with probability 0.01 (DQN)")
-    assert provenance.protocols([evaluated("a"), *rivals]) == {
+    assert provenance.protocols([evaluated("a"), *peers]) == {
         "game breakout": "nature, epsilon 0.0, game breakout, stickiness 0.0",
         "game breakout, Stable-Baselines3": f"{drawn} | {greedy}",
     }
-    other = rivals[0].point.config.changed(environment={"game": "CartPole-v1"})
+    other = peers[0].point.config.changed(environment={"game": "CartPole-v1"})
     assert provenance.protocols([outcome({"algorithm": "ppo", "rival": {}}, [record], other)]) == {
         "game CartPole-v1, Stable-Baselines3": "the game's own rules, greedy actions, raw scores of whole games"
     }

@@ -15,8 +15,9 @@ from ddrl.studies.human_normalized import scores_of
 from ddrl.studies.papers import fast_dqn
 from ddrl.studies.papers.stooke import q_learning
 from ddrl.studies.papers.stooke.q_learning import LEARNERS, of_learner, rate_factor, with_batch
+from ddrl.studies.point_checks import refuse_equal
 from ddrl.studies.points import Outcome, outcome_of, state_of
-from ddrl.studies.settings import TrainingSettings, base_config, refuse_equal
+from ddrl.studies.settings import TrainingSettings, base_config
 from ddrl.types import Machine
 from tests.studies.support import outcome
 

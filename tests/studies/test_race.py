@@ -1,4 +1,4 @@
-"""The race: its points, its verdict, and a rival's program with its end."""
+"""The race: its points, its verdict, and a peer's program with its end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ddrl.bench import peer_learner
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting.metrics import read_metrics
+from ddrl.studies import peer, race
 from ddrl.studies import plan as plans
-from ddrl.studies import race, rival
 from ddrl.studies.collect import collect
 from ddrl.studies.measures import EVALUATION
 from ddrl.studies.points import Outcome, Point, note_failure
@@ -38,7 +38,7 @@ def settings(**changes):
     return dataclasses.replace(RACE.defaults, peer_python="python", repeats=2, **changes)
 
 
-def test_each_seed_has_all_systems_and_the_rivals_know_what_they_need():
+def test_each_seed_has_all_systems_and_the_peers_know_what_they_need():
     points = RACE.points(settings(), MACHINE)
     assert [point.name for point in points[:6]] == [
         *(f"pong-ddrl-{name}-seed1" for name in ("ba3c", "ppo", "apex-dqn")),
@@ -65,7 +65,7 @@ def test_what_the_zoo_does_not_have_is_refused():
         settings(peers=("dqn",), games=("Hopper-v5",))
 
 
-def test_a_rival_cannot_play_with_options_of_the_game():
+def test_a_peer_cannot_play_with_options_of_the_game():
     optioned = settings(train_options="--game-options mode=1")
     with pytest.raises(UsageError, match="--game-options mode=1: stable-baselines3 plays the game without it; leave"):
         RACE.points(optioned, MACHINE)
@@ -117,7 +117,7 @@ def test_the_verdict_compares_the_medians_of_the_fastest():
     assert untargeted.finding == "The last evaluation score is 19.0; 19.0; 19.0."
     ours = settings().report(runs[:6])
     assert ours.finding == "Runs that reached 18: 3 of 3 of ddrl ba3c, 3 of 3 of ddrl ppo."
-    assert not ours.notes and ours.heading == "Score against time", "without a rival there is no verdict"
+    assert not ours.notes and ours.heading == "Score against time", "without a peer there is no verdict"
 
 
 def test_a_run_of_the_faster_system_that_missed_the_target_is_counted():
@@ -185,9 +185,9 @@ def test_runs_of_one_system_whose_rates_are_far_apart_are_named():
     assert line == f"{what}SB3 a2c on pong (1,012; 603; 1,000), ddrl ba3c on breakout (10.0; 20.0)"
 
 
-def test_a_run_of_the_rival_with_other_options_than_planned_is_named():
+def test_a_run_of_the_peer_with_other_options_than_planned_is_named():
     point = next(point for point in RACE.points(settings(), MACHINE) if point.labels["library"] == "SB3")
-    earlier, planned = outcome("SB3", "a2c", 1, 9)._replace(point=point), race.rival_options(point)
+    earlier, planned = outcome("SB3", "a2c", 1, 9)._replace(point=point), race.peer_options(point)
     same = earlier._replace(result={"status": "target", "options": planned})
     assert not settings().report([earlier, same]).careful
     other = ["60.0" if word == "180.0" else word for word in planned if word != "--atari"]
@@ -236,13 +236,13 @@ def test_runs_of_as_many_agent_steps_are_drawn_against_these():
 
 
 @pytest.mark.parametrize("go_on", [False, True])
-def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(tmp_path, monkeypatch, go_on):
+def test_a_peer_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(tmp_path, monkeypatch, go_on):
     """Two evaluations have the score; one that goes on does not look for it again."""
     point = next(
         point for point in RACE.points(settings(stop_at_target=not go_on), MACHINE) if point.labels["library"] == "SB3"
     )
     told = []
-    monkeypatch.setattr(race, "run_rival", lambda python, words, path: told.extend(words))
+    monkeypatch.setattr(race, "run_peer", lambda python, words, path: told.extend(words))
     race.run_point(point, tmp_path, "python")
     assert told[told.index("--target") + 1] == "18.0" and ("--go-on" in told) == go_on
     learner = peer_learner.Learner.__new__(peer_learner.Learner)
@@ -257,7 +257,7 @@ def test_a_rival_is_evaluated_at_once_when_it_may_have_the_score_and_may_go_on(t
     assert learner.status == ("" if go_on else "target") and not learner._due(300.0) and learner._due(800.0)
 
 
-def test_the_time_that_a_rival_has_left_counts_the_evaluations_that_are_to_come():
+def test_the_time_that_a_peer_has_left_counts_the_evaluations_that_are_to_come():
     learner = peer_learner.Learner.__new__(peer_learner.Learner)
     learner.options = types.SimpleNamespace(minutes=75.0, agent_steps=0, eval_every_minutes=25.0)
     learner.horizon, learner.model = 10**9, types.SimpleNamespace(num_timesteps=3000)
@@ -277,7 +277,7 @@ def test_the_time_that_a_rival_has_left_counts_the_evaluations_that_are_to_come(
     assert learner.seconds_left(1500.0) == 0.0
 
 
-def test_a_rival_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypatch, capsys):
+def test_a_peer_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypatch, capsys):
     torch = types.ModuleType("torch")
     torch.save = lambda parameters, path: path.write_bytes(parameters)
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -298,7 +298,7 @@ def test_a_rival_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypa
     assert train["seconds_left"] > 4000.0
 
 
-def test_a_rival_goes_on_after_a_stop_with_what_it_knew_of_evaluations(tmp_path, monkeypatch):
+def test_a_peer_goes_on_after_a_stop_with_what_it_knew_of_evaluations(tmp_path, monkeypatch):
     """When the next one is due, and that it has had the target, so that it does not look for it again each minute."""
     torch, model = types.ModuleType("torch"), types.SimpleNamespace(num_timesteps=7, get_parameters=lambda: b"")
     torch.save = lambda parameters, path: path.write_bytes(parameters)
@@ -320,7 +320,7 @@ def test_a_rival_goes_on_after_a_stop_with_what_it_knew_of_evaluations(tmp_path,
     assert again._next_evaluation == 1200.0 and again._reached
 
 
-def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):
+def test_a_peers_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):
     model, seen = types.SimpleNamespace(exploration_rate=0.7, exploration_final_eps=0.01), []
 
     def evaluate_policy(model, environment, games, greedy, **options):
@@ -341,7 +341,7 @@ def test_a_rivals_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):
     assert told == [("was_real_done", True)], "games that older parameters began do not go on"
 
 
-def test_a_rivals_dqn_with_an_empty_replay_acts_as_it_has_learned_to_until_that_is_full():
+def test_a_peers_dqn_with_an_empty_replay_acts_as_it_has_learned_to_until_that_is_full():
     asked = []
     model = types.SimpleNamespace(learning_starts=100, _sample_action=lambda warm_up, *rest: asked.append(warm_up))
     peer_learner.refill(model, 5000)
@@ -349,7 +349,7 @@ def test_a_rivals_dqn_with_an_empty_replay_acts_as_it_has_learned_to_until_that_
     assert model.learning_starts == 5100 and asked == [100], "no updates, and no random actions, until then"
 
 
-def test_a_rival_that_began_with_other_settings_does_not_go_on(tmp_path):
+def test_a_peer_that_began_with_other_settings_does_not_go_on(tmp_path):
     (tmp_path / peer_learner.STATE).write_text('{"seconds": 1.0, "agent_steps": 7, "settings": {"gamma": 0.9}}')
     learner = peer_learner.Learner.__new__(peer_learner.Learner)
     learner.directory, learner._zoo = tmp_path, {"gamma": 0.99}
@@ -359,14 +359,14 @@ def test_a_rival_that_began_with_other_settings_does_not_go_on(tmp_path):
         learner._load()
 
 
-def test_a_rivals_records_are_those_of_a_run(tmp_path):
+def test_a_peers_records_are_those_of_a_run(tmp_path):
     python = peer_python(
         tmp_path,
         SAYS + 'say(kind="train", wall_seconds=1.0, agent_steps=5)\nprint("other words")\n'
         'say(kind="evaluation", wall_seconds=2.0, mean=3.0, maximum=3.0, games=1, version=5)\n'
         'say(kind="result", status="target", argv=sys.argv)\n',
     )
-    rival.run_rival(python, ["--game", "Pong"], tmp_path / "run")
+    peer.run_peer(python, ["--game", "Pong"], tmp_path / "run")
     assert [record["kind"] for record in read_metrics(tmp_path / "run")] == ["train", "evaluation"]
     result = rundir.read_json(tmp_path / "run" / rundir.RESULT)
     assert result["status"] == "target"
@@ -374,7 +374,7 @@ def test_a_rivals_records_are_those_of_a_run(tmp_path):
     assert result["options"] == ["--game", "Pong"], "without what belongs to the machine"
 
 
-def test_a_rivals_result_is_written_while_no_other_process_can_run_the_point(tmp_path, monkeypatch):
+def test_a_peers_result_is_written_while_no_other_process_can_run_the_point(tmp_path, monkeypatch):
     path, write = tmp_path / "run", rundir.write_json
 
     def write_locked(file, content):
@@ -383,20 +383,20 @@ def test_a_rivals_result_is_written_while_no_other_process_can_run_the_point(tmp
         write(file, content)
 
     monkeypatch.setattr(rundir, "write_json", write_locked)
-    rival.run_rival(peer_python(tmp_path, SAYS + 'say(kind="result", status="target")\n'), [], path)
+    peer.run_peer(peer_python(tmp_path, SAYS + 'say(kind="result", status="target")\n'), [], path)
     assert rundir.read_json(path / rundir.RESULT)["status"] == "target"
 
 
-def test_a_rival_that_saved_nothing_begins_anew_and_one_that_did_goes_on(tmp_path):
+def test_a_peer_that_saved_nothing_begins_anew_and_one_that_did_goes_on(tmp_path):
     run = tmp_path / "run"
     said = 'say(kind="train", wall_seconds=1.0, agent_steps=5)\n'
     with pytest.raises(RuntimeError, match="stable-baselines3 ended with status 1"):
-        rival.run_rival(peer_python(tmp_path, SAYS + said + "1 / 0"), [], run)
+        peer.run_peer(peer_python(tmp_path, SAYS + said + "1 / 0"), [], run)
     python = peer_python(tmp_path, SAYS + said + 'say(kind="result", status="target")\n')
-    rival.run_rival(python, [], run)
+    peer.run_peer(python, [], run)
     assert len(read_metrics(run)) == 1, "those of the first start are undone"
     (run / peer_learner.STATE).touch()
-    rival.run_rival(python, [], run)
+    peer.run_peer(python, [], run)
     assert len(read_metrics(run)) == 2
 
 
@@ -407,9 +407,9 @@ def test_a_rival_that_saved_nothing_begins_anew_and_one_that_did_goes_on(tmp_pat
         ("1 / 0", RuntimeError, "stable-baselines3 ended with status 1: see .*log.txt"),
     ],
 )
-def test_a_rival_that_ends_without_a_result_is_told_of(tmp_path, program, error, message):
+def test_a_peer_that_ends_without_a_result_is_told_of(tmp_path, program, error, message):
     with pytest.raises(error, match=message):
-        rival.run_rival(peer_python(tmp_path, SAYS + program), [], tmp_path / "run")
+        peer.run_peer(peer_python(tmp_path, SAYS + program), [], tmp_path / "run")
     assert not (tmp_path / "run" / rundir.RESULT).exists()
 
 
@@ -421,19 +421,19 @@ def test_a_rival_that_ends_without_a_result_is_told_of(tmp_path, program, error,
         ("print('RECORD 1', flush=True)", "TypeError"),
     ],
 )
-def test_a_rival_whose_records_cannot_be_kept_is_ended_and_not_waited_for(tmp_path, monkeypatch, line, message):
+def test_a_peer_whose_records_cannot_be_kept_is_ended_and_not_waited_for(tmp_path, monkeypatch, line, message):
     def full(writer, record):
         raise UsageError("cannot write metrics: No space left on device")
 
-    monkeypatch.setattr(rival.MetricsWriter, "write", full)
-    with pytest.raises(RuntimeError, match=f"{rival.PEER} was ended, as its records could not be kept: {message}"):
-        rival.run_rival(peer_python(tmp_path, f"{SAYS}{line}\ntime.sleep(60)\n"), [], tmp_path / "run")
+    monkeypatch.setattr(peer.MetricsWriter, "write", full)
+    with pytest.raises(RuntimeError, match=f"{peer.PEER} was ended, as its records could not be kept: {message}"):
+        peer.run_peer(peer_python(tmp_path, f"{SAYS}{line}\ntime.sleep(60)\n"), [], tmp_path / "run")
     assert not (tmp_path / "run" / rundir.RESULT).exists()
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_a_rival_is_asked_to_save_and_killed_where_it_does_not(tmp_path, monkeypatch, stubborn):
-    monkeypatch.setattr(rival, "END_SECONDS", 1.0 if stubborn else 60.0)  # to save may take long on a busy machine
+def test_a_peer_is_asked_to_save_and_killed_where_it_does_not(tmp_path, monkeypatch, stubborn):
+    monkeypatch.setattr(peer, "END_SECONDS", 1.0 if stubborn else 60.0)  # to save may take long on a busy machine
     saves = "lambda *_: (say(kind='event', name='saved', text=''), sys.exit(4))"
     handler = "signal.SIG_IGN" if stubborn else saves
     program = f"signal.signal(signal.SIGTERM, {handler})\nsay(kind='train', wall_seconds=0.5)\ntime.sleep(60)\n"
@@ -444,8 +444,8 @@ def test_a_rival_is_asked_to_save_and_killed_where_it_does_not(tmp_path, monkeyp
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with Interrupts():  # so that the signal ends nothing but the rival
+    with Interrupts():  # so that the signal ends nothing but the peer
         threading.Thread(target=stop, daemon=True).start()
-        rival.run_rival(peer_python(tmp_path, SAYS + program), [], path)
+        peer.run_peer(peer_python(tmp_path, SAYS + program), [], path)
     assert not (path / rundir.RESULT).exists(), "the point is interrupted, and goes on"
     assert [record["kind"] for record in read_metrics(path)] == ["train"] + ["event"] * (not stubborn)

@@ -104,7 +104,7 @@ def test_a_race_that_was_begun_without_it_has_no_use_for_it(tmp_path, ran):
 def earlier(tmp_path):
     """A packed race of an earlier version, of whose four points ours of the first seed has finished.
 
-    study.json has the Python among the settings, and in the labels of the rival's points.
+    study.json has the Python among the settings, and in the labels of the peer's points.
     """
     chosen = dataclasses.replace(RACE.quick, ours=("a2c",), peer_python=OLD, repeats=2)
     points = RACE.points(chosen, MACHINE)

@@ -14,8 +14,8 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.papers import hts
 from ddrl.studies.papers.stooke import sampling, simulators, speed
+from ddrl.studies.point_checks import refuse_equal
 from ddrl.studies.points import Outcome
-from ddrl.studies.settings import refuse_equal
 from ddrl.studies.statistics import Interval
 from ddrl.types import Machine
 from tests.studies.support import outcome

@@ -9,8 +9,8 @@ import pytest
 
 from ddrl.errors import UsageError
 from ddrl.studies.measures import EVALUATION
+from ddrl.studies.point_checks import check_environments
 from ddrl.studies.points import Outcome
-from ddrl.studies.settings import check_environments
 from ddrl.studies.variants import VARIANTS
 from tests.studies.support import MACHINE
 

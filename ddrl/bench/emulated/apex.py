@@ -227,7 +227,7 @@ learner = Benchmark(
         "updates_per_s_alone": "targets and gradient of one batch, nothing else runs",
         "gradients_per_s_alone": "likewise, with targets from before",
         "updates_per_s": "while actors feed the replay",
-        "updates_per_s_unfed": "the same learner afterwards, when the actors send nothing",
+        "updates_per_s_unfed": "the same learner afterward, when the actors send nothing",
         "ratio": "updates/s over targets and gradient alone",
         "ratio_to_unfed": "updates/s over those without feeding",
         "ratio_to_gradients": "updates/s over gradients alone",

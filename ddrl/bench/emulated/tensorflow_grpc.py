@@ -29,7 +29,7 @@ def cluster_of(ports: list[int], servers: int) -> dict[str, list[str]]:
 
 
 def build(tf: Any, options: dict[str, Any], worker: int) -> tuple[Any, Any, Any]:
-    """Builds the graph of one worker; returns the worker's step, the chief's step, and the initialisation.
+    """Builds the graph of one worker; returns the worker's step, the chief's step, and the initialization.
 
     The worker's step is a tuple: a placeholder for its step number, an operation that pushes, waits for a token and
     reads, and the token.
@@ -78,10 +78,10 @@ def run_process(cluster: dict[str, list[str]], job: str, index: int, options: di
     if job == "ps":
         result.get()  # until the benchmark is over
         return
-    (local_step, pulled, token), chief, initialise = build(tf, options, index)
+    (local_step, pulled, token), chief, initialize = build(tf, options, index)
     with v1.Session(server.target, config=config) as session:
         if index == 0:
-            session.run(initialise)
+            session.run(initialize)
         else:
             while session.run(v1.report_uninitialized_variables()).size:
                 time.sleep(0.05)

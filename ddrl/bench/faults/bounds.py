@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ddrl.apex.sampler import SAVE_SECONDS, SILENT_SECONDS
+from ddrl.apex.known_shards import SILENT_SECONDS
+from ddrl.apex.sampler import SAVE_SECONDS
 from ddrl.bench.faults.draws import STALL_SECONDS, SYSTEMS, Draw, System
 from ddrl.checkpoint import GATHER_SECONDS
 from ddrl.job.watchdog import ANSWER_SECONDS, LEAVE_SECONDS, LOOK_SECONDS

@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ddrl import checks, rundir
+from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.faults.bounds import bound
 from ddrl.bench.faults.conduct import Conductor, remove
 from ddrl.bench.faults.draws import BLOCK, KINDS, SYSTEMS, Draw, draw
 from ddrl.bench.faults.outcome import Outcome, summary
 from ddrl.errors import UsageError
+from ddrl.json_lines import JsonLines
 from ddrl.reporting.texts import counted
 
 LOG = "faults.jsonl"
@@ -164,7 +165,7 @@ def earlier(arguments: FaultsArguments, log: Path) -> list[Outcome]:
     Raises:
         UsageError: they are outcomes of other draws.
     """
-    done = [Outcome(**record) for record in rundir.JsonLines(log).read()][: arguments.faults]
+    done = [Outcome(**record) for record in JsonLines(log).read()][: arguments.faults]
     for index, outcome in enumerate(done):
         drawn = arguments.draw(index)
         if any(getattr(outcome, name) != getattr(drawn, name) for name in ("index", "system", "kind", "victim")):

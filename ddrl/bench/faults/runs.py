@@ -21,6 +21,7 @@ from ddrl.bench.runs import start_train
 from ddrl.checkpoint import list_checkpoints, load, version_of
 from ddrl.errors import UsageError
 from ddrl.exchange.central_store.file import store_path
+from ddrl.json_lines import JsonLines
 from ddrl.placement.ranks import sizes_of
 from ddrl.replay_files import check_replays, shard_directory, worker_directory
 
@@ -42,7 +43,7 @@ class Run:
         self.system, self.path = system, directory / name
         self._output, self._temporary = directory / f"{name}.txt", directory / f"{name}.tmp"
         self._temporary.mkdir(exist_ok=True)
-        self._records = rundir.JsonLines(self.path / rundir.METRICS)
+        self._records = JsonLines(self.path / rundir.METRICS)
         self.lines: list[dict[str, Any]] = []
         self.launcher: subprocess.Popen[bytes] | None = None
         self.mark, self._began, self._first = "", 0.0, 0
@@ -170,7 +171,7 @@ class Run:
             try:
                 check_replays(self.path, load(path))
             except UsageError as error:
-                if path.exists():  # else it was removed in favour of a newer one
+                if path.exists():  # else it was removed in favor of a newer one
                     bad.append(str(error))
         return bad
 

@@ -27,7 +27,7 @@ MOST_SECONDS = 600  # all spans are kept in memory
 
 @dataclasses.dataclass(frozen=True)
 class ProfileArguments(TakesTrainOptions):
-    """Train in a directory that is removed afterwards, and tell where the time of an update goes.
+    """Train in a directory that is removed afterward, and tell where the time of an update goes.
 
         ddrl bench profile a2c --simulators 16 --seconds 15 --trace a2c.json
 

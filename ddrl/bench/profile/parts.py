@@ -62,9 +62,9 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "sum tree: set": ("ddrl.replay.sum_tree:SumTree.set",),
     "targets": ("ddrl.targets:TargetFunction.__call__",),
     WAITS + "replay": ("ddrl.apex.remote_replay:RemoteReplay._take",),
-    WAITS + "parameters": ("ddrl.roles.worker:Trainer._wait_for_snapshot",),
+    WAITS + "parameters": ("ddrl.roles.trainer:Trainer._wait_for_snapshot",),
     GRADIENT: ("ddrl.learner:Learner.gradient",),
-    "metrics of a gradient": ("ddrl.roles.worker:Trainer._gradient",),
+    "metrics of a gradient": ("ddrl.roles.trainer:Trainer._gradient",),
     "hand gradient over": ("ddrl.roles.worker:WorkerRole._submit",),
     "take parameters": ("ddrl.roles.worker:WorkerRole._on_parameters",),
     "optimizer": (

@@ -21,7 +21,6 @@ the step. No update is ever rolled back.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -390,24 +389,13 @@ class Replica(Server):
     def _set_members(self, members: tuple[int, ...]) -> None:
         self.members = members
         ranges = shard_ranges(self.parameters.size, len(members))
-        if self.generation:  # after a death, a cut within the statistics must not end the run, as it does at the start
-            ranges = self._around_statistics(ranges)
+        if self.generation and self.optimizer.statistics is not None:
+            # A cut within the statistics ends a run at its start, but must not after a death. There is at most one such
+            # cut, because the statistics were within one of the shorter ranges of before.
+            ranges = self.optimizer.statistics.uncut(ranges)
         self._ranges = dict(zip(members, ranges, strict=True))
         for start, stop in self._ranges.values():
             self._statistics_of(start, stop)  # raises if the range has only a part of the statistics
-
-    def _around_statistics(self, ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-        """Moves a cut within the running statistics to their nearer end, so that no range has only a part of them.
-
-        There is at most one such cut, because the statistics were within one of the shorter ranges of before the death.
-        """
-        statistics = self.optimizer.statistics
-        if statistics is None:
-            return ranges
-        first, last = statistics.start, statistics.stop
-        nearer = [first if cut - first < last - cut else last for cut, _ in ranges]
-        cuts = [end if first < cut < last else cut for end, (cut, _) in zip(nearer, ranges)]
-        return tuple(itertools.pairwise([*cuts, self.parameters.size]))
 
     def _statistics_of(self, start: int, stop: int) -> Statistics | None:
         return self.optimizer.statistics and self.optimizer.statistics.within(start, stop)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl import rundir
-from ddrl.rundir import JsonLines
+from ddrl.json_lines import JsonLines
 from ddrl.studies.measures import Records
 from ddrl.studies.points import state_of
 

@@ -16,7 +16,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.metrics import first_online, without_undone
 from ddrl.studies import plan as plans
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
-from ddrl.studies.figures import COLOURS, Panel
+from ddrl.studies.figures import COLORS, Panel
 from ddrl.studies.findings import extremes, reached, sentences
 from ddrl.studies.heat import HeatMap
 from ddrl.studies.measures import ONLINE, Records, caption_of
@@ -45,7 +45,7 @@ RATES = {"epsilon": "adam_epsilon", "beta1": "beta1", "beta2": "beta2", "learnin
 """Field of the study's settings -> field of the optimizer's settings. The former are also the labels that distinguish
 the cells of one game and batch."""
 SYMBOLS = {"epsilon": "ε", "beta1": "β1", "beta2": "β2", "learning_rate": "rate"}
-CURVES = len(COLOURS)  # in a panel at most: more would look alike
+CURVES = len(COLORS)  # in a panel at most: more would look alike
 PAPER = (
     "Adamski et al. 2018, section 2.4.3: a smaller epsilon helped only at effective batches of 512 and more, and made "
     "Pong slower"

@@ -24,7 +24,7 @@ POLL_SECONDS = 0.2
 END_SECONDS = 60.0  # that the program has to save its model after a request to stop
 
 
-def run_rival(python: str, options: Sequence[str], path: Path) -> None:
+def run_peer(python: str, options: Sequence[str], path: Path) -> None:
     """Trains with the other library in `path`, or goes on there; leaves metrics.jsonl and result.json as ddrl does.
 
     The result also has the options, so that a report can compare them with those of the point.
