@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         register_callback,
         register_environment,
         register_exchange,
+        register_learning_rate_schedule,
         register_logger,
         register_network,
+        register_optimizer,
         register_wrapper,
     )
     from ddrl.reporting.callbacks import Callback, RunContext
@@ -42,8 +44,10 @@ _WHERE = {
     "register_callback": "ddrl.plugins",
     "register_environment": "ddrl.plugins",
     "register_exchange": "ddrl.plugins",
+    "register_learning_rate_schedule": "ddrl.plugins",
     "register_logger": "ddrl.plugins",
     "register_network": "ddrl.plugins",
+    "register_optimizer": "ddrl.plugins",
     "register_wrapper": "ddrl.plugins",
     "RunFailed": "ddrl.errors",
     "UsageError": "ddrl.errors",
@@ -62,8 +66,10 @@ __all__ = [
     "register_callback",
     "register_environment",
     "register_exchange",
+    "register_learning_rate_schedule",
     "register_logger",
     "register_network",
+    "register_optimizer",
     "register_wrapper",
     "train",
 ]

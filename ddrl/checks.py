@@ -119,10 +119,13 @@ def known(config: Any) -> None:
             refuse(config, name, f"must be one of {', '.join(map(str, choices))}{meant}")
 
 
-def registered(config: Any, name: str, known: Collection[str], others: str = "") -> None:
-    """Field `name` must be one of `known`; the refusal also mentions `others`, further possible values in words."""
+def registered(config: Any, name: str, known: Collection[str], others: str = "", with_options: bool = False) -> None:
+    """Field `name` must be one of `known`; the refusal also mentions `others`, further possible values in words.
+
+    `with_options`: options may follow it, as in NAME:KEY=VALUE; they are not looked at.
+    """
     value = getattr(config, name)
-    if value not in known:
+    if (value.partition(":")[0] if with_options else value) not in known:
         why = f"must be one of {', '.join(known)}{others}, or what a --plugin registers"
         refuse(config, name, why + did_you_mean(str(value), known))
 

@@ -12,6 +12,7 @@ from ddrl import algorithms, checks
 from ddrl.config import TrainConfig
 from ddrl.config.settings import CONVOLUTIONAL, DENSE
 from ddrl.errors import UsageError
+from ddrl.exchange.step_functions import named_step_function
 from ddrl.init_from import source_of
 from ddrl.networks import is_own
 from ddrl.structured import field_types
@@ -33,9 +34,9 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
 
     Raises:
         UsageError: neither the emulator nor Gymnasium has the game; the algorithm does not take its actions; a user's
-            network does not suit it; the network does not read an option; parameters of --init-from do not suit the
-            network; or a replay, rollouts or batches do not fit into the memory here. Ranks on other hosts check that
-            for themselves.
+            network does not suit it, or a user's step function cannot be compiled; the network does not read an option;
+            parameters of --init-from do not suit the network; or a replay, rollouts or batches do not fit into the
+            memory here. Ranks on other hosts check that for themselves.
     """
     from ddrl.envs import make_environment
     from ddrl.memory import check_replay, check_rollouts, replays_of
@@ -43,6 +44,8 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     environment = make_environment(config.environment, num_envs=1)
     environment.close()
     algorithms.check_action_space(config, environment.action_space)
+    if step := named_step_function(config.optimizer.optimizer):
+        step.kernel()
     if resumes:
         config = config.changed(run={"init_from": ""})
     else:

@@ -210,8 +210,8 @@ def _load(plugin: str) -> str:
         with_gymnasium = f"; an environment that it registers with Gymnasium needs no plugin, but --game {module}:ID"
         raise UsageError(
             f"plugin {plugin} registers nothing: have it call ddrl.register_algorithm, register_network, "
-            "register_environment, register_wrapper, register_exchange, register_logger, or register_callback"
-            + ("" if _is_file(plugin) else with_gymnasium)
+            "register_environment, register_wrapper, register_exchange, register_logger, register_callback, "
+            "register_optimizer, or register_learning_rate_schedule" + ("" if _is_file(plugin) else with_gymnasium)
         )
     return module
 

@@ -122,8 +122,11 @@ exchanges: Registry[Any] = Registry("exchange")
 """Each a `ddrl.exchange.kind.Exchange`, by its name."""
 loggers: Registry[Callable[..., Any]] = Registry("logger")
 callbacks: Registry[Callable[..., Any]] = Registry("callback")
+optimizers: Registry[Any] = Registry("optimizer")
+"""Each a step function (`ddrl.exchange.step_functions`), or a subclass of `ddrl.exchange.optimizers.Optimizer`."""
+learning_rate_schedules: Registry[Callable[..., float]] = Registry("learning-rate schedule")
 REGISTRIES: tuple[Registry[Any], ...] = (
-    algorithms, networks, environments, wrappers, exchanges, loggers, callbacks,
+    algorithms, networks, environments, wrappers, exchanges, loggers, callbacks, optimizers, learning_rate_schedules,
 )  # fmt: skip
 
 
@@ -215,6 +218,39 @@ def register_callback(name: str, make: Callable[..., Any]) -> None:
         UsageError: as `Registry.add`.
     """
     callbacks.add(name, _callable(make, "register_callback"))
+
+
+def register_optimizer(name: str, step: Callable[..., Any]) -> None:
+    """Makes an optimizer known to --optimizer.
+
+    Args:
+        name: for --optimizer.
+        step: (gradient, parameter, count, *slots, **options) -> the direction, or a tuple of it and the new slots. It
+            gets the numbers of one parameter. Its arguments without a default are its slots, which begin at zero, and
+            those with one are the options in `--optimizer NAME:KEY=VALUE`, all of them numbers. `count` is the number
+            of the update, from 1 on. The learning rate times the direction is subtracted from the parameter.
+            `ddrl.exchange.step_functions` says more.
+
+    Raises:
+        UsageError: as `Registry.add`; or the function has other arguments.
+    """
+    optimizers.add(name, _callable(step, "register_optimizer"))
+
+
+def register_learning_rate_schedule(name: str, schedule: Callable[..., float]) -> None:
+    """Makes a schedule known to --learning-rate-schedule.
+
+    Args:
+        name: for --learning-rate-schedule.
+        schedule: (left, start, end) -> the learning rate. `left` is the share of the schedules that is left, from 1 to
+            0, as losses have it in `context.anneal`; `start` and `end` are --learning-rate and --learning-rate-end. It
+            also gets the options in `--learning-rate-schedule NAME:KEY=VALUE`, by their names. The rate must depend on
+            nothing else: several processes compute it.
+
+    Raises:
+        UsageError: as `Registry.add`.
+    """
+    learning_rate_schedules.add(name, _callable(schedule, "register_learning_rate_schedule"))
 
 
 def split_options(option: str, text: str) -> tuple[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ddrl.checks import flag
 from ddrl.config import FromDataPoints, TrainConfig
+from ddrl.exchange.optimizers import Adam, Optimizer, RMSProp, rule_of
 from ddrl.networks import is_own
 from ddrl.option_values import shown
 from ddrl.types import ActionSpace, Continuous
@@ -46,11 +47,21 @@ def _beta_changes(config: TrainConfig) -> bool:
     return replay.priority_exponent > 0 and replay.importance_exponent != replay.importance_exponent_end
 
 
-def _linear(config: TrainConfig) -> bool:
-    """Whether anything changes over the length of the linear schedules."""
+def _changes(config: TrainConfig) -> bool:
+    """Whether anything changes over the length of the schedules."""
     schedules = (_of(config, "entropy_cost_schedule"), _of(config, "clip_range_schedule"))
     starts = _of(config, "entropy_cost_start") or _of(config, "discount_start")
-    return bool("linear" in (config.optimizer.learning_rate_schedule, *schedules) or starts or not _own(config))
+    return bool(_rate_changes(config) or "linear" in schedules or starts or not _own(config))
+
+
+def _rate_changes(config: TrainConfig) -> bool:
+    return config.optimizer.learning_rate_schedule != "constant"
+
+
+def _reads_as(config: TrainConfig, optimizer: type[Optimizer]) -> bool:
+    """Whether the optimizer reads the settings of this one; what the class of a plugin's reads is not known."""
+    rule = rule_of(config.optimizer.optimizer)
+    return issubclass(rule, optimizer) or not rule.__module__.startswith("ddrl.")
 
 
 READ_BY: tuple[tuple[str, str, Callable[[TrainConfig], Any]], ...] = (
@@ -80,14 +91,13 @@ READ_BY: tuple[tuple[str, str, Callable[[TrainConfig], Any]], ...] = (
     ("importance_agent_steps", "an importance exponent that changes", _beta_changes),
     ("importance_updates", "an importance exponent that changes, with --importance-agent-steps 0,",
      lambda c: _beta_changes(c) and not c.replay.importance_agent_steps),
-    ("adam_epsilon beta1 beta2", "--optimizer adam", lambda c: c.optimizer.optimizer == "adam"),
+    ("adam_epsilon beta1 beta2", "--optimizer adam", lambda c: _reads_as(c, Adam)),
     ("rmsprop_decay rmsprop_epsilon rmsprop_epsilon_inside", "--optimizer rmsprop or rmsprop-centered",
-     lambda c: c.optimizer.optimizer.startswith("rmsprop")),
-    ("learning_rate_end", "--learning-rate-schedule linear",
-     lambda c: c.optimizer.learning_rate_schedule == "linear"),
-    ("learning_rate_agent_steps", "a linear schedule", _linear),
+     lambda c: _reads_as(c, RMSProp)),
+    ("learning_rate_end", "--learning-rate-schedule linear", _rate_changes),
+    ("learning_rate_agent_steps", "a linear schedule", _changes),
     ("learning_rate_updates", "a linear schedule, with --learning-rate-agent-steps 0,",
-     lambda c: _linear(c) and not c.optimizer.learning_rate_agent_steps),
+     lambda c: _changes(c) and not c.optimizer.learning_rate_agent_steps),
     ("updates", "an exchange with parameter servers",
      lambda c: c.exchange.asynchronous == (c.exchange.updates == "asynchronous")),
     ("store_chunks", "--exchange central_store, with --workers 2 or more,",

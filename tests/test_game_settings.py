@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddrl import options, trial
+from ddrl import options, plugins, trial
 from ddrl.errors import UsageError
 from ddrl.game_settings import check_game
 from ddrl.types import Discrete, Machine
@@ -68,6 +68,12 @@ def test_an_option_that_does_nothing_is_told_of_before_the_run():
     ready(parse("ppo --preset smoke --rmsprop-decay 0.5"), MACHINE, tell=told.append)
     only = "only --optimizer rmsprop or rmsprop-centered uses it"
     assert told == [f"warning: --rmsprop-decay 0.5 does nothing in this run: {only}"]
+
+
+def test_a_step_function_that_fails_is_refused_before_the_run():
+    plugins.register_optimizer("broken", lambda gradient, parameter, count: gradient / {}["x"])
+    with pytest.raises(UsageError, match="^--optimizer broken: its step function fails: KeyError: 'x'"):
+        options.ready(parse("ppo --preset smoke --optimizer broken"), MACHINE)
 
 
 def test_actions_that_do_not_fit_are_refused_whatever_the_network():

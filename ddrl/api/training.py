@@ -115,6 +115,8 @@ def _refuse_own(config: TrainConfig) -> None:
         (plugins.exchanges, [config.exchange.exchange]),
         (plugins.loggers, run.loggers),
         (plugins.callbacks, run.callbacks),
+        (plugins.optimizers, [config.optimizer.optimizer]),
+        (plugins.learning_rate_schedules, [config.optimizer.learning_rate_schedule]),
     )
     own = [
         f"{registry.kind} {name}"

@@ -1,7 +1,7 @@
 """Optimizers, all elementwise: a slice updated alone equals the same slice of the whole vector, bit for bit.
 
 They need no TensorFlow, whose import costs a parameter server seconds and half a gigabyte of memory. Their loops are in
-`ddrl.kernels.updates`.
+`ddrl.kernels.updates`. `plugins.optimizers` has the classes here by their names, and the step functions of plugins.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ddrl import plugins
+from ddrl.errors import UsageError
 from ddrl.exchange.parameter_groups import ParameterGroup, factors_of
-from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.statistics import Statistics
+from ddrl.exchange.step_functions import named_step_function, step_function
 from ddrl.exchange.vectors import empty_vector
 from ddrl.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from ddrl.exchange.settings import OptimizerConfig
     from ddrl.kernels import compiled, updates
 else:
     compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
@@ -43,15 +46,24 @@ def make_optimizer(
         threads: with 2 or more, which make sense if another core is idle during updates, a second thread computes half
             of a large slice.
         statistics: position of the running statistics at the end of the slice; None if it has none.
+
+    Raises:
+        UsageError: the step function of a plugin fails, or cannot be compiled.
     """
-    rules = {"adam": Adam, "rmsprop": RMSProp, "rmsprop-centered": CenteredRMSProp, "sgd": SGD}
-    rule = rules[config.optimizer]
+    rule = rule_of(config.optimizer)
     nothing = np.zeros(1, np.float32)
     rule(config, 1).apply(nothing, nothing, 0.0)  # compiles the rule, or reads it from disk, before others wait for it
     optimizer = rule(config, size, groups, statistics)
     if threads > 1 and size >= SHARED_SIZE:
         optimizer.share()
     return optimizer
+
+
+def rule_of(text: str) -> type[Optimizer]:
+    """The class of the optimizer that --optimizer names; as for `named_step_function`, options may follow the name."""
+    own = named_step_function(text) is None
+    rule: type[Optimizer] = plugins.optimizers.get(text.partition(":")[0]) if own else OfStepFunction
+    return rule
 
 
 class UpdateRule(Protocol):
@@ -354,3 +366,34 @@ class CenteredRMSProp(RMSProp):
         updates.centered_rmsprop(
             step, old, new, config.rmsprop_decay, config.rmsprop_epsilon, config.rmsprop_epsilon_inside
         )
+
+
+class OfStepFunction(Optimizer):
+    """The optimizer of a plugin's step function; see `ddrl.exchange.step_functions`."""
+
+    def __init__(
+        self,
+        config: OptimizerConfig,
+        size: int,
+        groups: Sequence[ParameterGroup] = (),
+        statistics: Statistics | None = None,
+    ) -> None:
+        step = named_step_function(config.optimizer)
+        assert step is not None, "the registry has a class for it"
+        self.slot_names, self._numbers, self._kernel = step.slots, step.numbers, step.kernel()
+        super().__init__(config, size, groups, statistics)
+
+    def _update(self, step: updates.Step, old: updates.Addresses, new: updates.Addresses) -> None:
+        self._kernel(step, old, new, self.count + 1.0, self._numbers)
+
+
+def _check(name: str, registered: Any) -> None:
+    if not isinstance(registered, type):
+        step_function(name, registered)
+    elif not issubclass(registered, Optimizer):
+        raise UsageError(f"register_optimizer takes a step function, not {registered!r:.80}")
+
+
+plugins.optimizers.check = _check
+for _name, _rule in (("adam", Adam), ("rmsprop", RMSProp), ("rmsprop-centered", CenteredRMSProp), ("sgd", SGD)):
+    plugins.register_optimizer(_name, _rule)

@@ -1,4 +1,8 @@
-"""Settings of exchange and roles. This module imports only checks, plugins, and the records of the exchanges."""
+"""Settings of exchange, roles, and optimizer.
+
+This module imports only checks, plugins, and what is registered: the records of the exchanges, optimizers, and
+schedules of the learning rate. None of them imports a compiler before it is used.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,11 @@ from typing import Annotated, Literal
 from typing_extensions import Doc
 
 from ddrl import checks, plugins
+from ddrl.exchange import optimizers  # noqa: F401  # which registers them
 from ddrl.exchange.kind import Exchange
+from ddrl.exchange.learning_rates import check_schedule
 from ddrl.exchange.registry import NAMES, exchange_named
+from ddrl.exchange.step_functions import named_step_function
 
 MOST_RANKS = 1_000_000
 MOST_CHUNKS = 4_096
@@ -120,21 +127,23 @@ class OptimizerConfig:
     """Mean or sum over the data-points of an update. Some papers take the sum; their epsilon and clipping norm then
     hold for any batch. With the sum, gradients and their norms grow, and printed losses are still means. A sum is the
     mean of the gradients that arrived times the effective batch, even where fewer workers are left."""
-    optimizer: Literal["adam", "rmsprop", "rmsprop-centered", "sgd"] = "adam"
-    """Update rule."""
+    optimizer: str = "adam"
+    """Update rule: adam, rmsprop, rmsprop-centered, sgd, or one that a --plugin registers. NAME:KEY=VALUE,KEY=VALUE
+    gives that of a plugin options."""
     learning_rate: float = 1e-3
     """Step size at the start."""
-    learning_rate_schedule: Literal["constant", "linear"] = "constant"
-    """How the rate changes. linear: to --learning-rate-end, over --learning-rate-agent-steps or
-    --learning-rate-updates."""
+    learning_rate_schedule: str = "constant"
+    """How the rate changes: constant, linear, or as a --plugin says. linear goes to --learning-rate-end, over
+    --learning-rate-agent-steps or --learning-rate-updates. NAME:KEY=VALUE,KEY=VALUE gives the schedule of a plugin
+    options."""
     learning_rate_end: float = 0.0
-    """Learning rate at which the linear schedule ends and stays."""
+    """Learning rate at which the schedule ends and stays."""
     learning_rate_agent_steps: int = 0
-    """Agent steps of all workers over which linear schedules run (0: by --learning-rate-updates). They count the same,
+    """Agent steps of all workers over which schedules run (0: by --learning-rate-updates). They count the same,
     whatever the batch, the epochs, and the number of workers. With --quorum, an update counts as the agent steps of
     that many gradients: schedules end later if more workers act."""
     learning_rate_updates: int = 100_000
-    """Updates over which linear schedules run, unless --learning-rate-agent-steps says otherwise."""
+    """Updates over which schedules run, unless --learning-rate-agent-steps says otherwise."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How the learning rate grows with the ratio of the effective batch to --learning-rate-batch. none: not at all;
     linear: in proportion (Goyal et al. 2017); sqrt: with the square root (Stooke and Abbeel 2018, A2C)."""
@@ -173,3 +182,8 @@ class OptimizerConfig:
         checks.above(self, 0.0, "adam_epsilon", "rmsprop_epsilon", why="0 divides by zero where gradients vanish")
         checks.decay(self, "beta1", "beta2", "rmsprop_decay")
         checks.at_least(self, 0.0, "clip_global_norm", "clip_tensor_average_norm")
+        checks.registered(self, "optimizer", plugins.optimizers.names(), with_options=True)
+        named_step_function(self.optimizer)  # which refuses options that it does not have
+        schedules = plugins.learning_rate_schedules.names()
+        checks.registered(self, "learning_rate_schedule", schedules, with_options=True)
+        check_schedule(self)

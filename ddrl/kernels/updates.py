@@ -12,6 +12,7 @@ Rules are those of `ddrl.exchange.optimizers`, where their sources are named.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -102,6 +103,40 @@ def entry(context: Any, table: Any, i: Any) -> Any:
     return types.uint64(types.uint64, types.int64), generate
 
 
+@_intrinsic
+def read_each(context: Any, vectors: Any, i: Any) -> Any:
+    """read_each(vectors, i) -> a tuple of float32: item i of each of these vectors <float32>."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = []
+        for k in range(len(vectors)):
+            address = builder.extract_value(arguments[0], k)
+            found.append(builder.load(_item(builder, context, types.float32, address, arguments[1])))
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return types.BaseTuple.from_types((types.float32,) * len(vectors))(vectors, types.int64), generate
+
+
+@_intrinsic
+def write_each(context: Any, vectors: Any, i: Any, values: Any) -> Any:
+    """write_each(vectors, i, values): item i of each of these vectors <float32> becomes its value, a number of any
+    type. The value of a single vector may stand without a tuple."""
+    several = isinstance(values, types.BaseTuple)
+    kinds = tuple(values) if several else (values,)
+    if len(kinds) != len(vectors):
+        return None  # Numba refuses the call
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        for k, kind in enumerate(kinds):
+            address = builder.extract_value(arguments[0], k)
+            value = builder.extract_value(arguments[2], k) if several else arguments[2]
+            value = context.cast(builder, value, kind, types.float32)
+            builder.store(value, _item(builder, context, types.float32, address, arguments[1]))
+        return context.get_dummy_value()
+
+    return types.void(vectors, types.int64, values), generate
+
+
 @compiled
 def sgd(step: Step) -> None:
     """The direction is the gradient."""
@@ -175,6 +210,37 @@ def centered_rmsprop(step: Step, old: Addresses, new: Addresses, decay: float, e
             variance = max(square - first * first, zero)
             write(direction, i, read(g, i) / (np.sqrt(variance + e) if inside else np.sqrt(variance) + e))
         _take(step, start, n, direction)
+
+
+@functools.cache
+def of_step_function(function: Callable[..., Any]) -> Any:
+    """The kernel of a user's step function. It is compiled at its first call in a process, and not kept on disk.
+
+    Args:
+        function: (gradient, parameter, count, *slots, *numbers) -> (direction, *slots), for one parameter; see
+            `ddrl.exchange.step_functions`.
+
+    Returns:
+        A function of step, old and new as every rule takes them, the number of this update <float64>, and a tuple of
+            numbers <float64>.
+    """
+    step_of_one = part(function)
+
+    @part
+    def update(step: Step, old: Addresses, new: Addresses, count: float, numbers: tuple[float, ...]) -> None:
+        direction = _direction(step)
+        for start in range(0, step.size, BLOCK):
+            n = min(BLOCK, step.size - start)
+            g = _gradient(step, start, n)
+            for before, after in zip((NOTHING,) + old, (NOTHING,) + new):  # Numba loops over no empty tuple
+                _carry(before, after, start, n)
+            written = (direction - np.uint64(4 * start),) + new  # so that item `start` is the first of the block
+            for i in range(n):
+                given = (read(g, i), read(step.parameters, start + i), count) + read_each(new, start + i) + numbers
+                write_each(written, start + i, step_of_one(*given))
+            _take(step, start, n, direction)
+
+    return update
 
 
 @compiled

@@ -21,6 +21,7 @@ from ddrl.types import Machine
 
 pytestmark = pytest.mark.timeout(300)  # whole runs, two in a test
 MACHINE = Machine(2, 16 * 10**9)
+OF_NUMBERS = ("optimizer", "learning-rate schedule")  # kinds of parts that are functions of three numbers or more
 
 
 class Seen(ddrl.Callback):
@@ -191,16 +192,19 @@ def test_a_mistake_of_python_is_one_line(names, line):
         ("wrapper", {"wrappers": ["mine:factor=2"]}),
         ("logger", {"loggers": ["mine"]}),
         ("callback", {"callbacks": ["mine"]}),
+        ("optimizer", {"optimizer": "mine"}),
+        ("learning-rate schedule", {"learning_rate_schedule": "mine"}),
     ],
 )
 def test_what_a_notebook_registers_by_itself_is_refused_until_a_plugin_has_it(kind, names, tmp_path, monkeypatch):
-    register = getattr(plugins, f"register_{kind}")
+    register = f"register_{kind}".replace("-", "_").replace(" ", "_")
+    function = "lambda first, second, third: first" if kind in OF_NUMBERS else "print"
     with monkeypatch.context() as notebook:
         notebook.setattr(plugins, "_caller", lambda: plugins.Origin(plugins.MAIN, ""))
-        register("mine", print)
+        getattr(plugins, register)("mine", eval(function))
     with pytest.raises(ddrl.UsageError, match=rf"^{kind} mine: this program or notebook has .* plugin=\"FILE.py\""):
         ddrl.train("ppo", preset="smoke", progress=False, run_dir=tmp_path / "run", **names)
-    (tmp_path / "mine.py").write_text(f"import ddrl\nddrl.register_{kind}('mine', print)\n")
+    (tmp_path / "mine.py").write_text(f"import ddrl\nddrl.{register}('mine', {function})\n")
     config = options.settings_of("ppo", "smoke", MACHINE, plugin=tmp_path / "mine.py", **names).config
     _refuse_own(config)
     assert not (tmp_path / "run").exists()

@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from ddrl import plugins
+from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import learning_rate
 from ddrl.exchange.settings import OptimizerConfig
 
@@ -36,3 +38,54 @@ def test_warm_up_is_over_after_its_updates_and_keeps_to_the_schedule():
     )
     rates = [learning_rate(config, version) for version in range(6)]
     assert rates == pytest.approx([0.25 * 1.0, 0.5 * 0.9, 0.75 * 0.8, 0.7, 0.6, 0.5])
+
+
+def test_a_schedule_of_a_plugin_gets_what_is_left_both_rates_and_its_options():
+    given = []
+
+    def steps(left, start, end, factor=0.5):
+        given.append((left, start, end))
+        return start if left > 0.5 else max(start * factor, end)
+
+    plugins.register_learning_rate_schedule("steps", steps)
+    config = OptimizerConfig(
+        learning_rate=0.8,
+        learning_rate_schedule="steps:factor=0.25",
+        learning_rate_end=0.1,
+        learning_rate_agent_steps=1_000,
+        learning_rate_scaling="linear",
+        learning_rate_batch=64,
+    )
+    assert [learning_rate(config, version, 128, 20.0) for version in (0, 30, 100)] == pytest.approx([1.6, 0.4, 0.4])
+    assert given[-3:] == [(1.0, 0.8, 0.1), (pytest.approx(0.4), 0.8, 0.1), (0.0, 0.8, 0.1)]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("linea", "must be one of constant, linear, .*, or what a --plugin registers; did you mean linear"),
+        ("linear:power=2", "its function fails: TypeError: linear.. got an unexpected keyword argument 'power'"),
+        ("broken", "its function fails: ZeroDivisionError: .*test_learning_rates.py, line"),
+        ("negative", "where 0.5 of it is left, its function gave -0.5; have it return a finite number of at least 0"),
+        ("nothing", "where 1 of it is left, its function gave None; have it"),
+        ("infinite", "where 0 of it is left, its function gave inf; have it"),
+    ],
+)
+def test_a_schedule_that_gives_no_rate_is_refused_with_the_settings(text, said):
+    for name, schedule in {
+        "broken": lambda left, start, end: start / (left - 0.5),
+        "negative": lambda left, start, end: -0.5 if left == 0.5 else start,
+        "nothing": lambda left, start, end: None,
+        "infinite": lambda left, start, end: start if left else float("inf"),
+    }.items():
+        plugins.register_learning_rate_schedule(name, schedule)
+    with pytest.raises(UsageError, match=f"^--learning-rate-schedule {text}: {said}"):
+        OptimizerConfig(learning_rate_schedule=text)
+
+
+def test_rates_between_the_points_that_were_tried_are_checked_too():
+    nan = lambda left, start, end: float("nan") if 0.5 < left < 1.0 else start
+    plugins.register_learning_rate_schedule("holes", nan)
+    config = OptimizerConfig(learning_rate_schedule="holes", learning_rate_updates=100)
+    with pytest.raises(UsageError, match="where 0.75 of it is left, its function gave nan"):
+        learning_rate(config, 25)

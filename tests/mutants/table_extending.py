@@ -125,4 +125,28 @@ MUTANTS = (
         ("tests/test_named_runs.py::test_advice_works_with_and_without_a_checkpoint",),
         "After a kill before the first checkpoint a user is told a command that is refused.",
     ),
+    Mutant(
+        "a-step-function-counts-from-0",
+        "ddrl/exchange/optimizers.py",
+        "self._kernel(step, old, new, self.count + 1.0, self._numbers)",
+        "self._kernel(step, old, new, self.count + 0.0, self._numbers)",
+        ("tests/exchange/test_step_functions.py::test_the_count_corrects_the_bias_as_the_built_in_adam_does",),
+        "A bias correction of a user's optimizer divides by zero.",
+    ),
+    Mutant(
+        "a-step-function-ahead-forgets-its-slots",
+        "ddrl/kernels/updates.py",
+        "_carry(before, after, start, n)",
+        "_carry(after, after, start, n)",
+        ("tests/exchange/test_step_functions.py::test_the_promises_of_the_built_in_optimizers_hold",),
+        "An update that was computed ahead begins with other slots than the optimizer's.",
+    ),
+    Mutant(
+        "a-schedule-of-a-plugin-gives-anything",
+        "ddrl/exchange/learning_rates.py",
+        " or not 0.0 <= rate < math.inf",
+        "",
+        ("tests/exchange/test_learning_rates.py::test_rates_between_the_points_that_were_tried_are_checked_too",),
+        "All parameters become NaN in the middle of a run.",
+    ),
 )
