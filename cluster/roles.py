@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from cluster.topology import ROLE_VARIABLE, Seat
+from cluster.wording import counted
 
 Role = Literal["worker", "chief", "parameter_server", "evaluator", "actor", "replay_shard"]
 WISHES: tuple[Role, ...] = ("worker", "parameter_server", "evaluator", "actor", "replay_shard")
@@ -64,12 +65,13 @@ class Sizes:
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.parameter_servers < 0:
-            sizes = f"{self.workers} workers and {self.parameter_servers} parameter servers"
+            sizes = f"{counted(self.workers, 'worker')} and {counted(self.parameter_servers, 'parameter server')}"
             raise ValueError(f"{sizes} do not make a job")
         if self.parameter_servers == 0 and self.dedicated_chief:
             raise ValueError("without a parameter server, a worker is the chief")
         if min(self.actors, self.replay_shards) < 0 or bool(self.actors) != bool(self.replay_shards):
-            raise ValueError(f"{self.actors} actors and {self.replay_shards} replay shards do not make a job")
+            sizes = f"{counted(self.actors, 'actor')} and {counted(self.replay_shards, 'replay shard')}"
+            raise ValueError(f"{sizes} do not make a job")
         if self.actors and (self.workers > 1 or self.dedicated_chief):
             raise ValueError("with actors, one worker learns, and is the chief")
 
@@ -95,8 +97,8 @@ class Sizes:
         """Raises ValueError when a job of `ranks` ranks is not what these sizes need."""
         if ranks != self.ranks:
             raise ValueError(
-                f"this job has {ranks} ranks and the settings need {self.ranks}: {self}; "
-                f"start {self.ranks} ranks, or change the numbers"
+                f"this job has {counted(ranks, 'rank')} and the settings need {self.ranks}: {self}; "
+                f"start {counted(self.ranks, 'rank')}, or change the numbers"
             )
 
     def __str__(self) -> str:
@@ -105,7 +107,7 @@ class Sizes:
             "replay shard": self.replay_shards, "dedicated chief": self.count("chief"),
             "evaluator": self.count("evaluator"),
         }  # fmt: skip
-        return " + ".join(f"{number} {noun}{'s' * (number != 1)}" for noun, number in numbers.items() if number)
+        return " + ".join(counted(number, noun) for noun, number in numbers.items() if number)
 
 
 def assign_roles(sizes: Sizes) -> tuple[Assignment, ...]:
@@ -164,7 +166,7 @@ def _check_wishes(seats: Sequence[Seat], sizes: Sizes) -> None:
         if wishes[role] > sizes.count(role):
             chief = ", the chief included" if role == "worker" and not (seats[0].wish or sizes.dedicated_chief) else ""
             raise ValueError(
-                f"{wishes[role]} ranks have {ROLE_VARIABLE}={role}{chief}, and the settings need "
+                f"{counted(wishes[role], 'rank')} with {ROLE_VARIABLE}={role}{chief}, and the settings need "
                 f"{sizes.count(role)}: change the numbers, or start as many"
             )
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from cluster.hostlist import expand, expand_counts
 from cluster.job import NUMBER, in_special_step
+from cluster.wording import counted
 
 MOST_COMPONENTS = 1024  # Slurm itself has 128
 MOST_TASKS = 1 << 20  # of a job
@@ -129,8 +130,8 @@ def _counts(environ: Mapping[str, str], name: str, hosts_name: str, nodes: int) 
         raise ValueError(f"{name}: {error}") from None
     if len(counts) != nodes:
         raise ValueError(
-            f"{name}={environ[name]!r:.80} is for {len(counts)} nodes, and {hosts_name}={environ[hosts_name]!r:.80} "
-            f"for {nodes}: unset what another job left in the environment"
+            f"{name}={environ[name]!r:.80} is for {counted(len(counts), 'node')}, and "
+            f"{hosts_name}={environ[hosts_name]!r:.80} for {nodes}: unset what another job left in the environment"
         )
     return counts
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from cluster.control_groups import cpu_quota
 from cluster.job import detect_job, number
 from cluster.slurm import Allocation
+from cluster.wording import counted
 
 CORES_ON_NODE = "SLURM_CPUS_ON_NODE"
 ROLE_VARIABLE = "DDRL_ROLE"  # set for the ranks of one component of a heterogeneous job
@@ -149,8 +150,9 @@ def made_up(
     ranks = sum(ranks_per_node)
     if min(ranks_per_node, default=0) < 0 or ranks < 1 or cpus_per_node < 1 or gpus_per_node < 0:
         raise ValueError(
-            f"{ranks} ranks on {len(ranks_per_node)} nodes of {cpus_per_node} processors and "
-            f"{gpus_per_node} GPUs do not make a job: it takes at least one rank, one node, and one processor"
+            f"{counted(ranks, 'rank')} on {counted(len(ranks_per_node), 'node')} of "
+            f"{counted(cpus_per_node, 'processor')} and {counted(gpus_per_node, 'GPU')} do not make a job: "
+            "it takes at least one rank, one node, and one processor"
         )
     names = list(hosts) or [f"node{number}" for number in range(1, len(ranks_per_node) + 1)]
     cores, gpus = tuple(range(cpus_per_node)), tuple(map(str, range(gpus_per_node)))

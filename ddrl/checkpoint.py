@@ -30,6 +30,7 @@ from ddrl.errors import UsageError, read_as
 from ddrl.files import new_file, read_regular, sync_directory
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.terminal import printable
+from ddrl.wording import counted
 
 FORMAT = "ddrl-checkpoint"
 FORMAT_VERSION = 1
@@ -150,13 +151,23 @@ def version_of(path: Path) -> int:
     return int(match[1])
 
 
-def save(run_dir: str | Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write a checkpoint atomically, then remove all but the newest `keep` (at least 1) sound ones.
+def save(
+    run_dir: str | Path,
+    checkpoint: Checkpoint,
+    keep: int,
+    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Path:
+    """Write a checkpoint atomically, then remove those that are older than the newest `keep` (at least 1) sound ones.
+
+    Args:
+        check: as for `load_latest`.
 
     Raises:
         UsageError: the file cannot be written (disk full, no permission). Older ones stay as they were.
     """
-    return _save(checkpoint_path(run_dir, checkpoint.version), checkpoint, max(keep, 1))
+    path = _save(checkpoint_path(run_dir, checkpoint.version), checkpoint)
+    _prune(path, checkpoint, max(keep, 1), check)
+    return path
 
 
 def best_path(run_dir: str | Path) -> Path:
@@ -182,14 +193,11 @@ def sweep_best(run_dir: str | Path) -> None:
         path.with_name(f".{path.name}.tmp").unlink()
 
 
-def _save(path: Path, checkpoint: Checkpoint, keep: int = 0) -> Path:
-    """Writes a file; then, unless `keep` is 0, removes all but the newest sound versions beside it."""
+def _save(path: Path, checkpoint: Checkpoint) -> Path:
     data = sealed.archive_bytes(encode_arrays(_to_arrays(checkpoint)))
     try:
         path.parent.mkdir(mode=0o755, exist_ok=True)  # not the run directory: a lost one is not made anew
         _write_atomically(path, data)
-        if keep:
-            _prune(path, keep)
     except OSError as error:
         raise UsageError(
             f"cannot write checkpoint {path} ({len(data)} bytes): {error.strerror or error};"
@@ -204,11 +212,19 @@ def load(path: str | Path) -> Checkpoint:
     Raises:
         UsageError: the file is missing, foreign, damaged, of another format version, or inconsistent.
     """
-    path = Path(path)
     try:
-        data = read_regular(path)
+        data = read_regular(Path(path))
     except OSError as error:
         raise UsageError(f"cannot read checkpoint {path}: {error.strerror or error}; {_OTHER}") from error
+    return decode(Path(path), data)
+
+
+def decode(path: Path, data: bytes) -> Checkpoint:
+    """The checkpoint in `data`, the bytes of the file `path`, which is not read.
+
+    Raises:
+        UsageError: it is foreign, damaged, of another format version, or inconsistent.
+    """
     trouble = _trouble(data)
     if trouble:
         raise UsageError(f"checkpoint {path} {trouble}: {_OTHER}")
@@ -246,7 +262,7 @@ def load_latest(
             print(printable(f"ddrl: warning: {error}; trying the next older one"), file=sys.stderr)
             if left_out is not None:
                 left_out.append(str(error))
-    why = f"none of the {len(paths)} checkpoints is sound" if paths else "there is no checkpoint"
+    why = f"there is no sound one among {counted(len(paths), 'checkpoint')}" if paths else "there is no checkpoint"
     raise UsageError(f"{why} in {Path(run_dir) / DIRECTORY}: give a run directory that has one, or start a new run")
 
 
@@ -366,24 +382,25 @@ def _write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-def _prune(saved: Path, keep: int) -> None:
-    """Remove what is older than the `keep`-th newest sound file, and temporaries that a killed save left."""
+def _prune(saved: Path, checkpoint: Checkpoint, keep: int, check: Callable[[Checkpoint], None]) -> None:
+    """Remove what is older than the `keep`-th newest sound file, and temporaries that a killed save left, if possible.
+
+    Args:
+        saved, checkpoint: the file that was just written, which stays, and its content.
+        check: raises UsageError for a checkpoint that is not sound.
+    """
     sound = 0
     for path in reversed(list_checkpoints(saved.parent.parent)):
         if sound >= keep and path != saved:
-            with contextlib.suppress(IsADirectoryError, PermissionError):  # somebody else has put it there
+            with contextlib.suppress(OSError):  # such as a directory that somebody has put there
                 path.unlink(missing_ok=True)
-        elif path == saved or _is_sound(path):
-            sound += 1
+        else:
+            with contextlib.suppress(UsageError):  # it is not sound, and does not count
+                check(checkpoint if path == saved else load(path))
+                sound += 1
     for leftover in saved.parent.glob(".update-*.npz.tmp"):
-        leftover.unlink(missing_ok=True)
-
-
-def _is_sound(path: Path) -> bool:
-    try:
-        return not _trouble(read_regular(path))
-    except OSError:
-        return False
+        with contextlib.suppress(OSError):
+            leftover.unlink(missing_ok=True)
 
 
 def _tensor(entry: tuple[str, tuple[int, ...]] | None) -> str:

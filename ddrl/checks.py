@@ -26,6 +26,11 @@ def flag(name: str) -> str:
     return "--" + hyphenated(name)
 
 
+def switch(name: str, value: bool) -> str:
+    """The command-line flag that gives a boolean field this value: --video or --no-video."""
+    return flag(name if value else f"no_{name}")
+
+
 def closest(word: str, known: Iterable[str]) -> list[str]:
     """Up to three names that a mistyped one may mean, about equally close; case and the marks - and _ do not count."""
     names = {_letters(name): name for name in map(str, known)}
@@ -48,7 +53,7 @@ def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
     """Raises the UsageError for field `name` of `config`. A boolean is named as it is typed: --video or --no-video."""
     value = getattr(config, name)
     if isinstance(value, bool):
-        raise UsageError(f"{flag(name if value else f'no_{name}')}: {why}")
+        raise UsageError(f"{switch(name, value)}: {why}")
     shown = " ".join(map(str, value)) or "(nothing)" if isinstance(value, tuple) else str(value)
     raise UsageError(f"{flag(name)} {shown:.80}: {why}")
 

@@ -21,6 +21,7 @@ from ddrl.exchange.sharding import shard_ranges
 from ddrl.placement.resources import check_shards, rank_bytes
 from ddrl.replay.replay import Replay, check_memory
 from ddrl.sampling.pool import slots_of
+from ddrl.wording import plural
 
 # of ranks -------------------------------------------------------------------------------------------------------------
 
@@ -149,22 +150,16 @@ def check_rollouts(config: TrainConfig, environment: VectorEnvironment, workers:
     _check_distributions(config, environment, available)
     observation, data = _observation_bytes(environment), config.algorithm.learns_from
     length = "--rollout-length" if config.sampling.rollout_length else "--unroll-length"
+    steps, pool = plural("step", config.rollout_length), getattr(data, "pool_batches", 0)
+    points = f"{config.batch_size} {plural('data-point', config.batch_size)}"
     parts = [
         (
             _in_rollouts(config),
-            f"rollouts of {config.rollout_length} steps of {config.rows} simulators",
+            f"rollouts of {config.rollout_length} {steps} of {config.rows} {plural('simulator', config.rows)}",
             f"{length} or --simulators",
         ),
-        (
-            _in_pool(config),
-            f"pools of {getattr(data, 'pool_batches', 0)} batches of {config.batch_size} data-points",
-            "--pool-batches or --batch-size",
-        ),
-        (
-            0 if isinstance(data, FromRollouts) else config.batch_size,
-            f"batches of {config.batch_size} data-points",
-            "--batch-size",
-        ),
+        (_in_pool(config), f"pools of {pool} {plural('batch', pool)} of {points}", "--pool-batches or --batch-size"),
+        (0 if isinstance(data, FromRollouts) else config.batch_size, f"batches of {points}", "--batch-size"),
     ]
     needed = workers * observation * sum(count for count, _, _ in parts)
     if needed <= available:

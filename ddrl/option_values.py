@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from ddrl.checks import did_you_mean
+from ddrl.checks import did_you_mean, flag, switch
 
 LARGEST_EXPONENT = 30  # of a whole number: larger than any limit, and still quick to write out
 
@@ -63,6 +63,11 @@ def shown(value: Any) -> str:
     if isinstance(value, (int, float)):
         return min(_ways_to_write(value), key=len)
     return str(value)
+
+
+def setting_as_typed(name: str, value: Any) -> str:
+    """A setting as a user types it: --batch-size 32, --video, or --no-video."""
+    return switch(name, value) if isinstance(value, bool) else f"{flag(name)} {shown(value) or '(nothing)'}"
 
 
 def _ways_to_write(value: float) -> Iterator[str]:

@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -23,7 +23,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
 MAIN = "__main__"
 GIVEN = ("id", "render_mode", "disable_env_checker")
 """Arguments of `gymnasium.make` that the system gives itself."""
-NEXT_OPTION = re.compile(r",\s*[^\W\d]\w*=")  # as in the options of a wrapper, which commas separate
+NEXT_OPTION = re.compile(r",\s*[^\W\d]\w*=")
+BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}  # how much deeper one leads
 
 Value = TypeVar("Value")
 
@@ -254,62 +255,89 @@ def register_learning_rate_schedule(name: str, schedule: Callable[..., float]) -
 
 
 def split_options(option: str, text: str) -> tuple[str, dict[str, Any]]:
-    """Name and options in NAME or NAME:KEY=VALUE,KEY=VALUE. A value is a number, True, False, None, or else a text.
+    """Name and keyword arguments in NAME or NAME:KEY=VALUE,KEY=VALUE. A comma within brackets belongs to a value.
 
     Args:
         option: the option of the command line that has this text, for errors.
         text: as users write it.
 
     Raises:
-        UsageError: something behind the colon is not KEY=VALUE.
+        UsageError: what stands before the colon is no name, or as `_arguments`.
     """
     name, _, listed = text.partition(":")
-    options: dict[str, Any] = {}
-    for each in listed.split(",") if listed else ():
-        key, equals, value = each.partition("=")
-        if not (equals and key.isidentifier()):
-            raise UsageError(f"--{option} {text:.80}: {each:.80} is not KEY=VALUE; write {name}:KEY=VALUE,KEY=VALUE")
-        options[key] = _number_or_text(value)
-    return name, options
+    if "=" in name:
+        raise UsageError(f"--{option} {text:.80}: it has no name; write NAME:KEY=VALUE,KEY=VALUE")
+    form, comma = f"{name}:KEY=VALUE,KEY=VALUE", "another option is within its brackets; close them before the comma"
+    return name, _arguments(f"--{option} {name}:", _between_commas(listed), form, comma)
 
 
 def game_arguments(texts: Iterable[str]) -> dict[str, Any]:
-    """The keyword arguments in --game-options. A value is a number, True, False, None, a list or tuple as Python writes
-    it, or else a text.
+    """The keyword arguments in --game-options.
 
     Args:
         texts: KEY=VALUE each, as users write them.
 
     Raises:
-        UsageError: a text is not KEY=VALUE, a key is there twice or is one of GIVEN, or a value was meant otherwise.
+        UsageError: a key is one of GIVEN, or as `_arguments`.
+    """
+    comma = "a comma does not separate options; write spaces between them"
+    arguments = _arguments("--game-options ", texts, "is_slippery=False, for example", comma)
+    for key in GIVEN:
+        if key in arguments:
+            raise UsageError(f"--game-options {key}={arguments[key]!s:.80}: ddrl gives {key} itself; leave it out")
+    return arguments
+
+
+def _arguments(before: str, texts: Iterable[str], form: str, comma: str) -> dict[str, Any]:
+    """Keyword arguments. A value is a number, True, False, None, a list or tuple as Python writes it, or else a text.
+
+    Args:
+        before: what stands before each text on the command line, for errors.
+        texts: KEY=VALUE each, as users write them.
+        form: how to write them, for errors.
+        comma: what is wrong with a text that goes on with another option, for errors.
+
+    Raises:
+        UsageError: a text is not KEY=VALUE, a key is there twice, or a value was meant otherwise.
     """
     arguments: dict[str, Any] = {}
     for text in texts:
         key, equals, written = text.partition("=")
-        value, why = _number_or_text(written, list, tuple), ""
+        value, why = _value(written), ""
         if not (equals and key.isidentifier()):
-            why = "it is not KEY=VALUE; write is_slippery=False, for example"
-        elif key in GIVEN:
-            why = f"ddrl gives {key} itself; leave it out"
+            why = f"it is not KEY=VALUE; write {form}"
         elif key in arguments:
             why = f"{key} is there twice; give it once"
         elif isinstance(value, str) and value.lower() in ("true", "false"):  # which an `if` would take for True
             why = f"the value would be a text; write {key}={value.capitalize()}"
         elif isinstance(value, str) and NEXT_OPTION.search(value):
-            why = "a comma does not separate options; write spaces between them"
+            why = comma
         if why:
-            raise UsageError(f"--game-options {text:.80}: {why}")
+            raise UsageError(f"{before}{text:.80}: {why}")
         arguments[key] = value
     return arguments
 
 
-def _number_or_text(text: str, *others: type) -> Any:
-    """The literal that `text` is, if that is a number, True, False, None, or of a type in `others`; else the text."""
+def _between_commas(listed: str) -> Iterator[str]:
+    """Yields the texts between those commas that are not within brackets; none if there is no text."""
+    depth, start = 0, 0
+    for place, letter in enumerate(listed):
+        if letter in BRACKETS:
+            depth = max(0, depth + BRACKETS[letter])
+        elif letter == "," and not depth:
+            yield listed[start:place]
+            start = place + 1
+    if listed:
+        yield listed[start:]
+
+
+def _value(text: str) -> Any:
+    """The literal that `text` is, if that is a number, True, False, None, a list or a tuple; else the text."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # it is no literal of Python
         return text
-    return value if value is None or isinstance(value, (bool, int, float, *others)) else text
+    return value if value is None or isinstance(value, (bool, int, float, list, tuple)) else text
 
 
 def same_file(one: str | None, other: str) -> bool:

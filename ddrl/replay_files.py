@@ -44,19 +44,25 @@ def names_on_disk(run_dir: Path, directory: Path) -> set[str] | None:
     return names
 
 
-def check_replays(run_dir: Path, checkpoint: Checkpoint) -> None:
+def check_replays(run_dir: Path, checkpoint: Checkpoint, read: bool = True) -> None:
     """Checks all files of the replays that a checkpoint names.
+
+    Args:
+        run_dir: the directory of the run.
+        checkpoint: names the files.
+        read: read the files, which may have gigabytes; if not, only their sizes are compared.
 
     Raises:
         UsageError: a file is missing or damaged.
     """
+    check = storage.check_file if read else storage.check_size
     files = [
         (directory, entry)
         for directory, manifest in replays_of(run_dir, checkpoint)
         for entry in storage.entries_in(manifest)
     ]
     with ThreadPoolExecutor(READERS) as readers:
-        for _ in readers.map(lambda file: storage.check_file(*file), files):
+        for _ in readers.map(lambda file: check(*file), files):
             pass
 
 

@@ -21,6 +21,7 @@ from ddrl import checks, rundir
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.option_values import setting_as_typed
 
 # A checkpoint fits only its own network, game and optimizer.
 FIXED = (
@@ -78,7 +79,7 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:
             raise UsageError(
-                f"{checks.flag(name)} {new}: the run to resume has {old}, and its checkpoint fits no "
+                f"{setting_as_typed(name, new)}: the run to resume has {_value(name, old)}, and its checkpoint fits no "
                 "other; leave the option out, or start a new run"
             )
     if now.run.run_dir != before.run.run_dir:
@@ -169,8 +170,9 @@ def _differences(
             name = setting.name
             before, after = getattr(old, name), getattr(new, name)
             if before != after and name not in FREE.get(group, ()):
-                yield group, name, f"{checks.flag(name)} {_shown(before)}, now {_shown(after)}"
+                yield group, name, f"{setting_as_typed(name, before)}, now {_value(name, after)}"
 
 
-def _shown(value: Any) -> str:
-    return (" ".join(map(str, value)) or "(nothing)") if isinstance(value, tuple) else str(value)
+def _value(name: str, value: Any) -> str:
+    """A value as a user types it behind its option; a boolean is the option itself, such as --no-layer-norm."""
+    return setting_as_typed(name, value).removeprefix(f"{checks.flag(name)} ")

@@ -10,11 +10,10 @@ import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ddrl.checks import flag
 from ddrl.config import FromDataPoints, TrainConfig
 from ddrl.exchange.optimizers import Adam, Optimizer, RMSProp, rule_of
 from ddrl.networks import is_own
-from ddrl.option_values import shown
+from ddrl.option_values import setting_as_typed
 from ddrl.types import ActionSpace, Continuous
 
 
@@ -133,7 +132,7 @@ def unread(config: TrainConfig, names: Collection[str], space: ActionSpace | Non
     """A line for each of these settings that is on, and that nothing in the run reads; see `reader`."""
     groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
     return [
-        f"{flag(field.name)} {shown(value)} does nothing in this run: only {of} uses it"
+        f"{setting_as_typed(field.name, value)} does nothing in this run: only {of} uses it"
         for group in groups
         for field in dataclasses.fields(group)
         if field.name in names and ((value := getattr(group, field.name)) or field.default)

@@ -11,6 +11,7 @@ import os
 import stat
 import tracemalloc
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -411,6 +412,20 @@ def test_prune_does_not_count_damaged_ones(tmp_path):
     assert good_versions(tmp_path) == [2, 4]
 
 
+def test_an_old_one_that_cannot_be_removed_is_no_failure_of_the_save(tmp_path, monkeypatch):
+    def failing(path, missing_ok=False):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    ckpt.save(tmp_path, make(version=1), keep=1)
+    (tmp_path / "checkpoints" / ".update-000000002.npz.tmp").write_bytes(b"half")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", failing)
+        ckpt.save(tmp_path, make(version=3), keep=1)
+    assert good_versions(tmp_path) == [1, 3]
+    ckpt.save(tmp_path, make(version=4), keep=1)
+    assert good_versions(tmp_path) == [4]
+
+
 def test_prune_keeps_what_was_saved_behind_newer_ones(tmp_path):
     """A run resumed from an older checkpoint saves lower versions than those that lie there."""
     for version in (10, 20, 15):
@@ -454,7 +469,7 @@ def test_no_sound_checkpoint_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="there is no checkpoint"):
         ckpt.load_latest(tmp_path)
     ckpt.save(tmp_path, make(), keep=1).write_bytes(b"")
-    with pytest.raises(UsageError, match="none of the 1 checkpoints is sound"):
+    with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):
         ckpt.load_latest(tmp_path)
 
 

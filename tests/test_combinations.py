@@ -138,12 +138,17 @@ def test_the_defaults_of_every_algorithm_go_together(name):
         (
             "rainbow",
             {"replay_minimum": 11},
-            "--replay-minimum 11: the first transition takes --n-step 3 steps of all 4 simulators",
+            "--replay-minimum 11: the first transition takes --n-step 3 steps of 4 simulators",
+        ),
+        (
+            "rainbow",
+            {"replay_minimum": 2, "simulators": 1, "n_step": 3},
+            "--replay-minimum 2: the first transition takes --n-step 3 steps of 1 simulator; raise it to 3",
         ),
         (
             "dqn",
             {"n_step": 100, "replay_capacity": 800, "replay_minimum": 800},
-            "--n-step 100: the replay holds only 100 steps of each of 8 simulators; raise --replay-capacity",
+            "--n-step 100: with 8 simulators, the replay holds only 100 steps of each; raise --replay-capacity",
         ),
         (
             "dqn",

@@ -559,6 +559,11 @@ def test_memory_and_cores():
         resources.check_machine(config_of(8), Machine(2, 64 * GB))
     with pytest.raises(UsageError, match=r"6 ranks need about 5.2 GB of memory and 4.0 GB are free"):
         resources.check_machine(config_of(4), Machine(4, 4 * GB))
+    with pytest.raises(UsageError, match="ranks that compute are too many for 1 core, at most 4 for each"):
+        resources.check_machine(config_of(8), Machine(1, 64 * GB))
+    alone = config_of(1).changed(exchange={"parameter_servers": 0})
+    with pytest.raises(UsageError, match=r"^1 rank needs about 1.0 GB of memory and 0.5 GB are free"):
+        resources.check_machine(alone, Machine(4, GB // 2))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ SHARED = {
     "ddrl.programs",
     "ddrl.rom_names",
     "ddrl.structured",
+    "ddrl.wording",
 }
 LAYERS = {
     "ddrl.ops": set(),

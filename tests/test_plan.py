@@ -159,6 +159,20 @@ def test_a_plan_starts_nothing_so_it_is_made_for_what_does_not_fit_here(capsys, 
 
 
 @pytest.mark.parametrize(
+    "machine, refused",
+    [
+        (Machine(2, 2 * 10**9), "6 ranks need about"),
+        (Machine(1, 1 << 40), "5 ranks that compute are too many for 1 core,"),
+    ],
+)
+def test_a_plan_tells_of_the_crowd_where_train_refuses_it_too(machine, refused, capsys, monkeypatch):
+    monkeypatch.setattr(plan, "this_machine", lambda: machine)
+    warnings = planned(capsys, "--workers", "4", "--parameter-servers", "1")["warnings"]
+    assert [text for text in warnings if text.startswith(f"`ddrl train` refuses this here: {refused}")], warnings
+    assert [text for text in warnings if text.startswith("4 workers share ") and text.endswith("take turns")], warnings
+
+
+@pytest.mark.parametrize(
     "line, why",
     [
         ("dqn", "the replay needs 7,"),
@@ -218,4 +232,4 @@ def test_wrong_variables_of_slurm(capsys, monkeypatch):
     for name, value in (ALLOCATION | {"SLURM_TASKS_PER_NODE": "2"}).items():
         monkeypatch.setenv(name, value)
     assert cli.main(["plan", *CATCH]) == 2
-    assert "SLURM_TASKS_PER_NODE='2' is for 1 nodes" in capsys.readouterr().err
+    assert "SLURM_TASKS_PER_NODE='2' is for 1 node" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -458,3 +459,38 @@ def test_names_of_nothing_are_refused_with_what_is_near():
         NetworkConfig(network="natur")
     with pytest.raises(UsageError, match="--exchange all_reduce: .*did you mean allreduce"):
         ExchangeConfig(exchange="all_reduce")
+
+
+READ = {"a=-1": -1, "a=1e-3": 1e-3, "a=True": True, "a=None": None, "a=8x8": "8x8", "a=(0.8,2.0)": (0.8, 2.0),
+        "a=['SF',[1,2]]": ["SF", [1, 2]], "a=": "", "a=k=v": "k=v", "a={1: 2,3: 4}": "{1: 2,3: 4}"}  # fmt: skip
+
+
+@pytest.mark.parametrize("text, value", READ.items())
+def test_options_of_a_game_and_of_a_name_have_the_same_values(text, value):
+    assert plugins.game_arguments([text, "z=x"]) == {"a": value, "z": "x"}
+    assert plugins.split_options("wrappers", f"own:{text},z=x") == ("own", {"a": value, "z": "x"})
+    assert plugins.split_options("loggers", "own") == ("own", {})
+
+
+@pytest.mark.parametrize(
+    "texts, why",
+    [
+        (["a"], "a: it is not KEY=VALUE; write "),
+        (["b=1", "a-b=2"], "a-b=2: it is not KEY=VALUE; write "),
+        (["a=1", "a=2"], "a=2: a is there twice; give it once"),
+        (["a=true"], "a=true: the value would be a text; write a=True"),
+        (["a=FALSE"], "a=FALSE: the value would be a text; write a=False"),
+        (["a=(1,b=2"], "a=(1,b=2: "),
+    ],
+)
+def test_options_of_a_game_and_of_a_name_are_refused_alike(texts, why):
+    with pytest.raises(UsageError, match=re.escape(f"--game-options {why}")):
+        plugins.game_arguments(texts)
+    with pytest.raises(UsageError, match=re.escape(f"--callbacks own:{why}")):
+        plugins.split_options("callbacks", f"own:{','.join(texts)}")
+
+
+def test_options_without_a_name_are_refused():
+    """As where a space stands before them, in place of a comma."""
+    with pytest.raises(UsageError, match="--wrappers b=2: it has no name; write NAME:KEY=VALUE,KEY=VALUE"):
+        plugins.split_options("wrappers", "b=2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -32,12 +34,12 @@ def run(tmp_path):
     return tmp_path
 
 
-def save(run_dir, version, states, config=None):
+def save(run_dir, version, states, config=None, keep=3, check=lambda checkpoint: None):
     parameters, settings = np.full(SIZE, version, np.float32), rundir.config_to_dict(config) if config else {}
     whole = Checkpoint(
         version, version, 0, 0.0, parameters, {}, version, (("x", (SIZE,)),), worker_states=states, config=settings
     )
-    checkpoints.save(run_dir, whole, keep=3)
+    checkpoints.save(run_dir, whole, keep, check)
 
 
 def latest(run_dir):
@@ -79,10 +81,29 @@ def test_where_a_replay_is_damaged_the_checkpoint_before_is_taken_and_named(run,
     assert str(path) in warning and warning.count("\n") == 1 and "trying the next older one" in warning
 
 
+def kept(run_dir):
+    return [checkpoints.version_of(path) for path in checkpoints.list_checkpoints(run_dir)]
+
+
+@pytest.mark.parametrize("harm", ["shorter", "missing"])
+def test_a_checkpoint_without_its_replay_is_not_counted_among_those_that_are_kept(run, harm):
+    """Else the last one from which the run can go on would be removed for it."""
+    path = next(path for path in files_of(run, 3) if path not in files_of(run, 2))
+    path.write_bytes(path.read_bytes()[:-1]) if harm == "shorter" else path.unlink()
+    whole, lacking = (checkpoints.load(checkpoints.checkpoint_path(run, version)).worker_states for version in (2, 3))
+    sizes = functools.partial(check_replays, run, read=False)
+    save(run, 4, whole, keep=2, check=sizes)
+    assert kept(run) == [2, 3, 4]
+    save(run, 5, lacking, keep=1, check=sizes)
+    assert kept(run) == [4, 5] and latest(run).version == 4, "not even what was just saved counts"
+    save(run, 6, {0: {}}, keep=1, check=sizes)
+    assert kept(run) == [6]
+
+
 def test_without_a_sound_replay_there_is_no_checkpoint(run):
     for path in worker_directory(run, 0).iterdir():
         path.unlink()
-    with pytest.raises(UsageError, match="none of the 3 checkpoints is sound"):
+    with pytest.raises(UsageError, match="there is no sound one among 3 checkpoints"):
         latest(run)
 
 
@@ -99,7 +120,7 @@ def test_without_a_sound_replay_a_run_of_apex_goes_on_and_others_are_refused(tmp
     assert newest_start(tmp_path, config).checkpoint.version == 1
     next(directory(tmp_path, 0).iterdir()).unlink()
     if algorithm == "dqn":
-        with pytest.raises(UsageError, match="none of the 1 checkpoints is sound"):
+        with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):
             newest_start(tmp_path, config)
     else:
         start = newest_start(tmp_path, config)
@@ -116,5 +137,5 @@ def test_replays_of_shards_are_those_of_their_own_directories(tmp_path):
     assert names_on_disk(tmp_path, shard_directory(tmp_path, 0)) == set()
     check_replays(tmp_path, latest(tmp_path))
     next(shard_directory(tmp_path, 1).iterdir()).unlink()
-    with pytest.raises(UsageError, match="none of the 1 checkpoints is sound"):
+    with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):
         latest(tmp_path)

@@ -156,9 +156,18 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, theirs, change, messag
 def test_a_resume_keeps_the_options_of_the_game(tmp_path):
     path = tmp_path / "run"
     config, _ = begun(path, "ppo", environment={"game": "ddrl/DeepSea-v0", "game_options": ("size=6",)})
-    with pytest.raises(UsageError, match="--game-options .*size=7.*: the run to resume has .*size=6.*leave the option"):
+    with pytest.raises(UsageError, match="--game-options size=7: the run to resume has size=6, .*leave the option"):
         parse(["--resume", str(path), "--game-options", "size=7"], MACHINE)
     assert parse(["--resume", str(path), "--game-options", "size=6"], MACHINE).config.environment == config.environment
+
+
+def test_a_switch_is_named_as_it_is_typed(tmp_path):
+    dense = {"network": "mlp", "hidden_layers": (16,)}
+    config, made = begun(tmp_path / "run", "a2c", network=dense)
+    with pytest.raises(UsageError, match="^--layer-norm: the run to resume has --no-layer-norm, and its checkpoint"):
+        parse(["--resume", str(tmp_path / "run"), "--layer-norm"], MACHINE)
+    with pytest.raises(UsageError, match="has --no-layer-norm, now --layer-norm here"):
+        check_settings(made, config.changed(network={"layer_norm": True}), tmp_path / "run")
 
 
 def test_an_evaluation_needs_no_more_than_the_agent(tmp_path):

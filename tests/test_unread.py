@@ -83,6 +83,11 @@ def test_settings_from_python_are_chosen():
     ]
 
 
+def test_a_switch_is_told_of_as_it_is_typed():
+    (line,) = told("ppo --rmsprop-epsilon-inside")
+    assert line.startswith("--rmsprop-epsilon-inside does nothing in this run: only ")
+
+
 def test_continuous_actions_are_never_random_in_evaluations():
     config = options.parse(["ppo", "--preset", "smoke", "--eval-epsilon", "0.1"], MACHINE).config
     (line,) = unread(config, ["eval_epsilon"], Continuous((-1.0,), (1.0,)))

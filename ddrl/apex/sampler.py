@@ -20,6 +20,7 @@ from ddrl.job.feed import State
 from ddrl.job.layout import JobContext
 from ddrl.job.role import RoleLost, Topic, Wait, json_blob
 from ddrl.npz import decode_arrays, encode_arrays
+from ddrl.wording import counted
 
 SAVE_SECONDS = 240.0
 """Seconds after which a shard that writes its part of a checkpoint and says nothing is given up; less than
@@ -115,7 +116,8 @@ class Sampler:
                 self._event("replay_not_loaded", f"replay shard {index} begins empty, as it is not in the checkpoint")
         left = sum(key.startswith("shard") and int(key.removeprefix("shard")) not in self._shards for key in state)
         if left:
-            text = f"transitions of {left} replay shards in the checkpoint are left out, as there are fewer shards now"
+            shards = counted(left, "replay shard")
+            text = f"transitions of {shards} in the checkpoint are left out, as there are fewer shards now"
             self._event("replay_not_loaded", text)
         actors = self.context.layout.actors
         each = self._begin_epsilon(state, agent_steps, len(actors))

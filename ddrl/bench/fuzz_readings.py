@@ -36,6 +36,7 @@ from ddrl.reporting.plots import learning_curve, title
 from ddrl.reporting.summary import summary
 from ddrl.resumable import AGENT, check_settings
 from ddrl.roles.resume import newest_start
+from ddrl.wording import counted
 
 Content = dict[str, Any]
 """Name -> value or checksum of everything that a reader has loaded."""
@@ -137,7 +138,7 @@ class Readers:
             evaluations: list[Mapping[str, Any]] = [record for record in kept if record["kind"] == "evaluation"]
             learning_curve(online, evaluations, title(config)).savefig(io.BytesIO(), dpi=30)
         half = not (self.run / rundir.METRICS).read_bytes().endswith(b"\n")
-        said = f"{damaged} damaged lines" if damaged else "a half-written last line" * half
+        said = counted(damaged, "damaged line") if damaged else "a half-written last line" * half
         return Reading({repr(record): i for i, record in enumerate(records)}, said)
 
     def _end(self) -> Reading:

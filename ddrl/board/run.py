@@ -21,8 +21,8 @@ from ddrl.board.settings import Settings
 from ddrl.board.texts import shown, shown_lines
 from ddrl.files import tail
 from ddrl.reporting.metrics import scalars
-from ddrl.reporting.texts import counted
 from ddrl.studies.points import state_of
+from ddrl.wording import counted
 
 LIVELY_SECONDS = 30.0
 """A run without a result that wrote within this time counts as running, even if its lock cannot be seen, as that of

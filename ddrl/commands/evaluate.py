@@ -9,7 +9,8 @@ from rich.console import Console
 from ddrl import early_options
 from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 from ddrl.reporting.progress import plain_console
-from ddrl.reporting.texts import counted, present, raw_score
+from ddrl.reporting.texts import present, raw_score
+from ddrl.wording import counted
 
 DIGITS = 2  # after the point of a score
 
@@ -24,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
 def show(game: str, record: dict, console: Console) -> None:
     """Prints an evaluation."""
     console.print(
-        f"{game}, update {record['version']:,} ({record['agent_steps']:,} agent steps), "
+        f"{game}, update {record['version']:,} ({counted(record['agent_steps'], 'agent step')}), "
         f"{counted(record['games'], 'game')}, {record['seconds']:.1f} s"
     )
     maximum, minimum = (raw_score(record[name], DIGITS) for name in ("maximum", "minimum"))

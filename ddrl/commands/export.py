@@ -10,6 +10,7 @@ import tyro
 
 from ddrl import checks, early_options, rundir
 from ddrl.named_runs import run_and_checkpoint
+from ddrl.wording import counted
 
 MOST_OBSERVATIONS = 10_000_000
 
@@ -49,6 +50,6 @@ def main(argv: Sequence[str]) -> int:
     compared = export(agent, output, arguments.observations)
     print(
         f"{output}: update {agent.checkpoint.version:,}; the same action in {compared['same_actions']:,} of "
-        f"{compared['observations']:,} observations, outputs within {compared['largest_difference']:.1e}"
+        f"{counted(compared['observations'], 'observation')}, outputs within {compared['largest_difference']:.1e}"
     )
     return 0

@@ -20,6 +20,7 @@ from ddrl.slurm.queue import has_queue, queue
 from ddrl.slurm.records import JobRecord, noted
 from ddrl.slurm.text import as_typed
 from ddrl.terminal import printable
+from ddrl.wording import plural
 
 READ_SECONDS = 0.5
 QUEUE_SECONDS = 10.0  # Slurm's controller has others to answer
@@ -126,9 +127,8 @@ def follow(records: Sequence[JobRecord], lines: int | None) -> int:
             last = output if output.show(output is not last) else last
         lines = None  # of outputs that begin from now on, every line is new
         if gone:
-            named = " and ".join(sorted(numbers, key=int))
-            have = f"jobs {named} have" if len(numbers) > 1 else f"job {named} has"
-            print(f"ddrl: {have} left the queue", file=sys.stderr)
+            jobs = f"{plural('job', len(numbers))} {' and '.join(sorted(numbers, key=int))}"
+            print(f"ddrl: {jobs} {'has' if len(numbers) == 1 else 'have'} left the queue", file=sys.stderr)
             return 0
         time.sleep(READ_SECONDS)
 

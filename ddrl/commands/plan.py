@@ -20,12 +20,12 @@ from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.memory import Needs, check_replay, check_rollouts, memory_of_rank, needs_of, parameters_served, replays_of
 from ddrl.placement.ranks import groups_of, place_ranks, threads_for
-from ddrl.placement.resources import check_machine, this_machine
+from ddrl.placement.resources import check_machine, machine_warnings, this_machine
 from ddrl.placement.world import settled_world
 from ddrl.reporting.json_output import write_json_output
-from ddrl.reporting.texts import counted
 from ddrl.types import Machine
 from ddrl.unread import unread
+from ddrl.wording import counted
 
 MOST_NODES, MOST_CORES = 100_000, 65_536
 HERE = "this machine"  # as the source of a plan
@@ -94,14 +94,15 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _doubts(config: TrainConfig, environment: VectorEnvironment) -> list[str]:
-    """Warnings that the run would be refused here, or only just fits. A plan can be made all the same."""
+    """Warnings that the run would be refused here, or would be slow. A plan can be made all the same."""
     here = this_machine()
+    warnings = machine_warnings(config, here)
     try:
-        warnings = check_machine(config, here)
+        check_machine(config, here)
         check_replay(config, environment, replays_of(config), here.memory_bytes)
         check_rollouts(config, environment, config.exchange.workers, here.memory_bytes)
     except UsageError as error:
-        return [f"`ddrl train` refuses this here: {error}"]
+        return [f"`ddrl train` refuses this here: {error}", *warnings]
     return warnings
 
 
@@ -260,7 +261,7 @@ def _gpus_used(seats: Sequence[Seat], assignments: Sequence[Assignment]) -> int:
 def _show(content: dict[str, Any]) -> None:
     lines = [("rank", "host", "role", "cores", "GPU", "TensorFlow", "simulators", "shard", "memory")]
     for rank in content["ranks"]:
-        threads = rank["threads"]
+        threads, on = rank["threads"], counted(rank["simulator_threads"], "thread")
         lines.append(
             (
                 str(rank["rank"]),
@@ -269,9 +270,7 @@ def _show(content: dict[str, Any]) -> None:
                 str(rank["cores"]),
                 rank["gpu"] or "-",
                 f"{threads['intra_op']} x {threads['inter_op']} threads" if threads else "-",
-                f"{rank['simulators']} on {counted(rank['simulator_threads'], 'thread')}"
-                if rank["simulators"]
-                else "-",
+                f"{rank['simulators']} on {on}" if rank["simulators"] else "-",
                 f"{rank['shard_bytes'] / 1e6:.2f} MB" if rank["shard_bytes"] else "-",
                 f"{rank['memory_bytes'] / 1e9:.1f} GB",
             )

@@ -11,6 +11,7 @@ import tyro
 from ddrl import checks, early_options, rundir
 from ddrl.errors import UsageError
 from ddrl.named_runs import run_and_checkpoint
+from ddrl.wording import counted
 
 MOST_AGENT_STEPS = 1_000_000
 
@@ -64,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         drawn=agent.config.evaluation.draws_actions,
         tell=over.append,
     )
-    steps = arguments.max_agent_steps
-    cut = "" if over == [True] else f"; the game was not over after {steps:,} agent steps (--max-agent-steps)"
+    steps = counted(arguments.max_agent_steps, "agent step")
+    cut = "" if over == [True] else f"; the game was not over after {steps} (--max-agent-steps)"
     print(f"{video}: score {raw_score(score, 2)}, update {agent.checkpoint.version:,}{cut}")
     return 0

@@ -23,6 +23,7 @@ from ddrl.studies.points import POINTS, is_name
 from ddrl.terminal import printable
 from ddrl.tuning.plan import FILE as SEARCH
 from ddrl.tuning.plan import TRIALS
+from ddrl.wording import counted
 
 ENDED = 10
 """Number of directories without jobs that are listed: those whose jobs ended last."""
@@ -148,7 +149,7 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     results = {path: rundir.read_json(path / rundir.RESULT) for path in runs}
     told = [result for result in results.values() if isinstance(result, dict)]
     finished, failed = sum(map(ended_well, told)), sum(result.get("status") == "failed" for result in told)
-    progress = f"{finished} of {total} {noun} finished" + (f", {failed} failed" if failed else "")
+    progress = f"{finished} of {counted(total, noun)} finished" + (f", {failed} failed" if failed else "")
     where, records = as_typed(directory), noted(directory)
     for job in _merged(jobs):
         yield Row(*job, progress, "", where)
@@ -163,15 +164,15 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
 
 
 def runs_of(directory: Path) -> tuple[list[Path], int, str]:
-    """The run directories of a study or search, how many there will be, and whether they are points or trials."""
+    """The run directories of a study or search, how many there will be, and what each is: a point or a trial."""
     points = (rundir.read_json(directory / PLAN) or {}).get("points")
     planned = [point.get("name") for point in points if isinstance(point, dict)] if isinstance(points, list) else []
     names = [name for name in planned if name is not None and is_name(name)]
     if names:
-        return [directory / POINTS / name for name in names], len(names), "points"
+        return [directory / POINTS / name for name in names], len(names), "point"
     runs = _directories(directory / TRIALS)
     total = (rundir.read_json(directory / SEARCH) or {}).get("trials")
-    return runs, total if isinstance(total, int) else len(runs), "trials"
+    return runs, total if isinstance(total, int) else len(runs), "trial"
 
 
 def _merged(jobs: Sequence[QueuedJob]) -> Iterator[tuple[str, str, str]]:

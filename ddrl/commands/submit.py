@@ -21,7 +21,6 @@ from ddrl.launch.job import JOB_END, check_time
 from ddrl.memory import memory_of
 from ddrl.placement.ranks import place_ranks, sizes_of
 from ddrl.placement.resources import this_machine
-from ddrl.reporting.texts import counted
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import queue
 from ddrl.slurm.records import JobRecord, note, noted
@@ -41,6 +40,7 @@ from ddrl.slurm.text import as_typed
 from ddrl.terminal import printable
 from ddrl.types import Machine
 from ddrl.wanted import ready
+from ddrl.wording import counted
 
 HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
        ddrl submit study NAME [OPTIONS]

@@ -16,13 +16,13 @@ from ddrl.errors import UsageError
 from ddrl.game_settings import check_game
 from ddrl.init_from import with_source_fixed
 from ddrl.placement.resources import this_machine
-from ddrl.reporting.texts import counted
 from ddrl.slurm.submission import require_sbatch
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import optuna_module
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import FORM, Score, check
 from ddrl.unread import unread
+from ddrl.wording import counted
 
 TRIALS = 20
 

@@ -42,7 +42,7 @@ class EnvironmentConfig:
     too. A value is a number, True, False, None, a list or tuple as Python writes it, or else a text."""
     wrappers: tuple[str, ...] = ()
     """Wrappers that plugins register, by name, innermost first. They apply in evaluation, too. NAME:KEY=VALUE,KEY=VALUE
-    gives a wrapper options."""
+    gives a wrapper options, with values as in --game-options."""
     protocol: Literal["nature", "machado18", "ba3c", "stooke"] = "nature"
     """Named evaluation protocol for Atari. It is stamped into every result."""
     backend: Literal["auto", "envpool"] = "auto"

@@ -8,6 +8,7 @@ from ddrl import checks
 from ddrl.config import validation_apex, validation_replay
 from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, refuse_single_advantages
 from ddrl.types import Discrete
+from ddrl.wording import counted, plural
 
 if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
@@ -127,8 +128,9 @@ def _check_unrolls(config: TrainConfig, data: FromUnrolls) -> None:
     _whole_groups(config)
     step = unroll * (config.rows // sampling.groups)
     if config.batch_size % step:
-        why = f"must be a multiple of {step}, which is --unroll-length {unroll} x the {step // unroll} simulators of a "
-        why += "group, since a batch has whole unrolls (or 0, for one of each simulator)"
+        group = f"the {counted(step // unroll, 'simulator')} of a group"
+        why = f"must be a multiple of {step}, which is --unroll-length {unroll} x {group}"
+        why += ", since a batch has whole unrolls (or 0, for one of each simulator)"
         checks.refuse(config.optimizer, "batch_size", why)
 
 
@@ -148,7 +150,8 @@ def _check_rollouts(config: TrainConfig, data: FromRollouts) -> None:
         checks.refuse(sampling, "rollout_length", why)
     total = rollout * config.rows
     if total % config.batch_size:
-        why = f"does not divide the rollout of {total} data-points ({rollout} steps x {config.rows} simulators)"
+        sizes = f"{rollout} {plural('step', rollout)} x {counted(config.rows, 'simulator')}"
+        why = f"does not divide the rollout of {total} data-points ({sizes})"
         checks.refuse(config.optimizer, "batch_size", f"{why}; use a divisor of {total}, or 0 for the whole rollout")
     if data.normalize_advantages:
         refuse_single_advantages(config)

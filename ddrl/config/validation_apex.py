@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddrl import checks
+from ddrl.wording import counted
 
 if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
@@ -80,8 +81,8 @@ def _check_unused(config: TrainConfig) -> None:
 def _check_replay(config: TrainConfig) -> None:
     apex, replay, each = config.apex, config.replay, config.shard_capacity
     if each < apex.segment_length:
-        why = f"each would keep {each} transitions, fewer than --segment-length {apex.segment_length}; use fewer shards"
-        checks.refuse(apex, "replay_shards", why)
+        why = f"each would keep {counted(each, 'transition')}, fewer than --segment-length {apex.segment_length}"
+        checks.refuse(apex, "replay_shards", f"{why}; use fewer shards")
     if 2 * replay.replay_minimum > each * apex.replay_shards:
         # Episodes of a step or two have more frames for each transition than a shard has places for.
         why = f"must be at most half of --replay-capacity {replay.replay_capacity}, or learning could never begin"

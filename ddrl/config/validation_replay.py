@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddrl import checks
 from ddrl.config.algorithm import FromReplay
+from ddrl.wording import counted, plural
 
 if TYPE_CHECKING:
     from ddrl.config.settings import TrainConfig
@@ -66,11 +67,12 @@ def _check_replay(config: TrainConfig, data: FromReplay) -> None:
         checks.refuse(replay, "replay_minimum", why)
     first = data.n_step * config.rows
     if replay.replay_minimum < first:
-        why = f"the first transition takes --n-step {data.n_step} steps of all {config.rows} simulators"
+        steps = plural("step", data.n_step)
+        why = f"the first transition takes --n-step {data.n_step} {steps} of {counted(config.rows, 'simulator')}"
         checks.refuse(replay, "replay_minimum", f"{why}; raise it to {first}")
     if data.n_step >= rows:
-        why = f"the replay holds only {rows} steps of each of {config.rows} simulators; raise --replay-capacity"
-        checks.refuse(config.algorithm, "n_step", why)
+        room = f"with {counted(config.rows, 'simulator')}, the replay holds only {counted(rows, 'step')} of each"
+        checks.refuse(config.algorithm, "n_step", f"{room}; raise --replay-capacity")
 
 
 def warnings(config: TrainConfig) -> list[str]:

@@ -15,7 +15,7 @@ from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, LinkSpeed, Need
 from ddrl.errors import UsageError
 from ddrl.named_runs import go_on
 from ddrl.placement.resources import HEAVY_RANK_BYTES, RANKS_PER_CORE, SERVER_BYTES
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted, plural
 
 SKEW_WARNING_SECONDS = 1.0
 SKEW_PROBLEM_SECONDS = 240.0  # credentials of MUNGE, by which Slurm trusts its nodes, live five minutes
@@ -163,7 +163,7 @@ def check_cores(survey: Survey, need: Need) -> Findings:
         sharing = [worker.rank for worker in workers if set(worker.seat.cores) <= set(facts.seat.cores)]
         text = (
             f"on {host} {len(sharing)} workers (ranks {numbers(sharing)}) share "
-            f"{len(facts.seat.cores)} of {facts.node_cores} cores"
+            f"{len(facts.seat.cores)} of {counted(facts.node_cores, 'core')}"
         )
         remedy = "use fewer workers, or give each a core: --cpus-per-task (srun), --bind-to none (mpirun)"
         findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", text, remedy))
@@ -212,7 +212,7 @@ def check_gpus(survey: Survey, need: Need) -> Findings:
         shown.append(f"{host} {wanted}")
         if len(seen) < wanted and (need.gpus_per_node or any(facts.gpus is not None for facts in ranks)):
             remedy = "check nvidia-smi there, --gres or --gpus-per-node, and CUDA_VISIBLE_DEVICES"
-            text = f"nvidia-smi on {host} shows {len(seen)} of {wanted} GPUs"
+            text = f"nvidia-smi on {host} shows {len(seen)} of {counted(wanted, 'GPU')}"
         elif wanted and usable < 1:
             remedy = 'pip install "tensorflow[and-cuda]"; python -c "import tensorflow" says more'
             answer = "does not answer" if usable < 0 else "can use none"
@@ -358,7 +358,7 @@ def numbers(ranks: Iterable[int]) -> str:
 def where(ranks: list[RankFacts]) -> str:
     """'n1, n2 (ranks 0-3)'."""
     hosts = ", ".join(dict.fromkeys(facts.host for facts in ranks))
-    return f"{hosts} (rank{'s' * (len(ranks) != 1)} {numbers(facts.rank for facts in ranks)})"
+    return f"{hosts} ({plural('rank', len(ranks))} {numbers(facts.rank for facts in ranks)})"
 
 
 def _gigabytes(count: float) -> str:

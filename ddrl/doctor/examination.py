@@ -18,6 +18,7 @@ from ddrl.doctor.probe import Arrival, Probe, job_name
 from ddrl.doctor.survey import Finding, Findings, Need, Survey
 from ddrl.doctor.watch import Died, Overdue, guarded
 from ddrl.placement.world import settled_world
+from ddrl.wording import plural
 
 GATHER_SECONDS = 3.0  # for other ranks to say that they cannot go on either
 SPARE_SECONDS = 5.0
@@ -162,7 +163,7 @@ def late_start(size: int | None, arrivals: Mapping[int, Arrival], seconds: float
     heard = ", ".join(f"{rank} on {arrivals[rank].host}" for rank in sorted(arrivals)[:16])
     missing = [rank for rank in range(size or 0) if rank not in arrivals]
     if missing:
-        absent = f"rank{'s' * (len(missing) != 1)} {numbers(missing)}"
+        absent = f"{plural('rank', len(missing))} {numbers(missing)}"
         text = f"no sign of {absent} within {seconds:g} s; ranks that came: {heard or 'none'}"
         remedy = "is ddrl installed on those nodes, and is the parent of --run-dir shared? Look at what they printed"
     else:
@@ -206,7 +207,7 @@ def silent_ranks(ranks: list[int], waiting: str, arrivals: Mapping[int, Arrival]
     """
     hosts = sorted({arrivals[rank].host for rank in ranks if rank in arrivals})
     on = f" on {', '.join(hosts)}" if hosts else ""
-    named = f"rank{'s' * (len(ranks) != 1)} {numbers(ranks)}{on}"
+    named = f"{plural('rank', len(ranks))} {numbers(ranks)}{on}"
     text = f"{named} did not answer within {seconds:g} s (awaited: {waiting})"
     remedy = "leave that node out (--exclude), or check its network; --timeout waits longer"
     return Finding("problem", "start", text, remedy)

@@ -11,7 +11,7 @@ from typing import Any
 from ddrl.doctor.checks import exit_status
 from ddrl.doctor.survey import Finding, Findings, Survey
 from ddrl.reporting.json_output import write_json_output
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted
 
 WIDTH = 110  # where there is no terminal
 LABEL, CHECK = 9, 15  # columns

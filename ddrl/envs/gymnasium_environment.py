@@ -22,6 +22,7 @@ from ddrl.envs.spaces import action_space_of, check_actions, check_legal, no_act
 from ddrl.errors import UsageError
 from ddrl.structured import legal_actions, whole
 from ddrl.types import Discrete, EpisodeEnd
+from ddrl.wording import counted
 
 _DUE = ("reset", "recv", "send")
 
@@ -190,7 +191,8 @@ class GymnasiumEnvironment(InTurn):
         saved = len(state["actions"])
         if saved != self.num_envs:
             raise UsageError(
-                f"the saved state has {saved} environments, and this run has {self.num_envs}; use as many as were saved"
+                f"the saved state has {counted(saved, 'environment')}, and this run has {self.num_envs}; "
+                "use as many as were saved"
             )
         self._tracker.set_state(_under("tracker/", state))
         for i, simulator in enumerate(self._simulators):

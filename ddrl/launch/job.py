@@ -34,6 +34,7 @@ from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
 from ddrl.reporting.progress import Progress, plain_console
 from ddrl.wanted import Wanted
+from ddrl.wording import counted
 
 SHOW_SECONDS = 0.5
 SHARE_SECONDS = 60.0  # network file systems remember for so long that a directory was not there
@@ -97,7 +98,7 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
     size = world.Get_size()
     if job.size not in (None, size):
         raise UsageError(
-            f"the launcher started {job.size} ranks, but MPI sees {size}, so the two do not match; use "
+            f"the launcher started {counted(job.size, 'rank')}, but MPI sees {size}, so the two do not match; use "
             "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), or the mpirun of the MPI that Python loads"
         )
     return world

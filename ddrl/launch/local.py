@@ -35,8 +35,8 @@ from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import DRAWING, EVALUATING, drawing_seconds
 from ddrl.reporting.progress import Progress
 from ddrl.reporting.summary import summary
-from ddrl.reporting.texts import counted
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
 FINISH_SECONDS = 300.0

@@ -9,7 +9,7 @@ from ddrl import rundir
 from ddrl.checkpoint import list_checkpoints, version_of
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import MetricsWriter, read_metrics
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted
 
 LEAST_MINUTES = 0.02  # what is left of a budget that is used up: the job ends as it should, with a checkpoint
 

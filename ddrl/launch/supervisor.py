@@ -24,6 +24,7 @@ from ddrl.launch.processes import Interrupts, children, end_session, session_mem
 from ddrl.placement import start
 from ddrl.reporting.phases import EVALUATING
 from ddrl.reporting.progress import Progress
+from ddrl.wording import plural
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 90.0  # for the ranks to end once they were asked to, if there is no replay to be written
@@ -237,4 +238,4 @@ def _signal(number: int) -> str:
 
 
 def _ranks(numbers: Sequence[int]) -> str:
-    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
+    return f"{plural('rank', len(numbers))} {', '.join(map(str, numbers))}"

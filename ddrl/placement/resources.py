@@ -13,6 +13,7 @@ from cluster.topology import usable_cores, visible_gpus
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 HEAVY_RANK_BYTES = 1.0e9  # resident memory of a rank with TensorFlow, emulators and a queue
 SERVER_BYTES = 0.2e9  # resident memory of a server without its vectors; it has no TensorFlow
@@ -132,22 +133,26 @@ def check_machine(config: TrainConfig, machine: Machine) -> list[str]:
     needed = heavy * HEAVY_RANK_BYTES + light * SERVER_BYTES
     remedy = f"lower {'--actors' if config.apex.actors else '--workers'}, or run on more machines"
     if needed > machine.memory_bytes:
+        whose = "1 rank needs" if config.ranks == 1 else f"{config.ranks} ranks need"
         raise UsageError(
-            f"{config.ranks} ranks need about {needed / 1e9:.1f} GB of memory and "
+            f"{whose} about {needed / 1e9:.1f} GB of memory and "
             f"{machine.memory_bytes / 1e9:.1f} GB are free here: {remedy}"
         )
-    most = ACTORS_PER_CORE if config.apex.actors else RANKS_PER_CORE
-    cores = f"{machine.cores} core{'s' * (machine.cores != 1)}"
+    most, cores = ACTORS_PER_CORE if config.apex.actors else RANKS_PER_CORE, counted(machine.cores, "core")
     if heavy > most * machine.cores:
         raise UsageError(f"{heavy} ranks that compute are too many for {cores}, at most {most} for each: {remedy}")
-    warnings = emulation_warnings(config, machine)
+    return machine_warnings(config, machine)
+
+
+def machine_warnings(config: TrainConfig, machine: Machine) -> list[str]:
+    """Warnings of what makes a local run slow on the machine: more ranks than cores, and a type that it emulates."""
+    crowd = ""
     if config.apex.actors >= machine.cores:
-        crowd = f"the learner and {config.apex.actors} actors"
+        crowd = f"the learner and {counted(config.apex.actors, 'actor')}"
     elif config.exchange.workers > machine.cores:
-        crowd = f"{config.exchange.workers} workers"
-    else:
-        return warnings
-    return [f"{crowd} share {cores}: expect them to take turns", *warnings]
+        crowd = counted(config.exchange.workers, "worker")
+    crowded = [f"{crowd} share {counted(machine.cores, 'core')}: expect them to take turns"] if crowd else []
+    return [*crowded, *emulation_warnings(config, machine)]
 
 
 def emulation_warnings(config: TrainConfig, machine: Machine) -> list[str]:

@@ -220,6 +220,17 @@ def check_file(directory: Path, entry: Mapping[str, Any]) -> None:
     read(directory, entry, None)
 
 
+def check_size(directory: Path, entry: Mapping[str, Any]) -> None:
+    """As `check_file`, without reading the file: only its size is compared.
+
+    Raises:
+        UsageError: the file is missing, or has another size.
+    """
+    if not is_there(directory, entry):
+        path = directory / entry["name"]
+        raise UsageError(f"replay file {path} is missing, or has not {entry['bytes']} bytes: {OTHER}")
+
+
 def _segments(history: History) -> list[tuple[int, int]]:
     """The segments of the rows that have been written: (start, stop) in rows of the ring."""
     row_bytes = sum(array[0].nbytes for array in history.rows)

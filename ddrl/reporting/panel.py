@@ -23,7 +23,8 @@ from ddrl.reporting.chart import ASCII_MARK, MARK, chart
 from ddrl.reporting.metrics import ONLINE_EPISODES, evaluation_remarks
 from ddrl.reporting.phases import DRAWING, EVALUATING, PHASES, STARTING
 from ddrl.reporting.run_state import RunState
-from ddrl.reporting.texts import counted, duration, event_line, present, raw_score
+from ddrl.reporting.texts import duration, event_line, present, raw_score
+from ddrl.wording import counted
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 """Colors of the palette of Okabe and Ito (2008). Their contrast is 3.8 or more on black and on white alike."""
@@ -129,7 +130,8 @@ def _part(state: RunState, now: float) -> tuple[tuple[float, float] | None, list
         games = state.evaluation_games
         if games is None:
             return None, [f"the final evaluation, {duration(state.phase_seconds(now))} so far{ends}"]
-        return games, [f"the final evaluation, {games[0]} of {games[1]} games over{ends}", f"{games[0]} games{ends}"]
+        over, of_all = games[0], counted(games[1], "game")
+        return games, [f"the final evaluation, {over} of {of_all} over{ends}", f"{counted(over, 'game')}{ends}"]
     budget = state.budget(now)
     if budget is None:
         return None, [f"{duration(state.trained_seconds(now))} trained, without a budget"]

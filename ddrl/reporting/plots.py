@@ -14,8 +14,8 @@ from ddrl.errors import UsageError
 from ddrl.files import write_whole
 from ddrl.reporting.atari_scores import Reference, reference_of
 from ddrl.reporting.metrics import read_metrics, while_training, whole, without_undone
-from ddrl.reporting.texts import counted
 from ddrl.rundir import load_config
+from ddrl.wording import counted
 
 LEARNING_CURVE = "learning_curve.png"
 RAW_COLOR, ONLINE_COLOR, EVALUATION_COLOR = "#56B4E9", "#0072B2", "#D55E00"
@@ -87,7 +87,7 @@ def title(config: TrainConfig) -> str:
     samples = config.batch_size
     members = config.effective_batch // samples
     batch = f"{config.effective_batch:,} ({members} x {samples:,})" if members > 1 else f"{samples:,}"
-    workers = f"{exchange.workers} worker{'s' if exchange.workers != 1 else ''}"
+    workers = counted(exchange.workers, "worker")
     protocol = f", protocol {environment.protocol}" if atari_rom(environment.game) else ""
     return (
         f"{printed_name(config.title)} on {environment.game}, {config.network.network} network\n"

@@ -27,8 +27,9 @@ from ddrl.reporting.metrics import (
     without_undone,
 )
 from ddrl.reporting.plots import LEARNING_CURVE
-from ddrl.reporting.texts import counted, duration, event_line, raw_score
+from ddrl.reporting.texts import duration, event_line, raw_score
 from ddrl.reporting.time_report import pace
+from ddrl.wording import counted
 
 LABEL_WIDTH = 10
 LEAST_WIDTH, MOST_WIDTH = 40, 100

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl.reporting.metrics import evaluation_remarks
+from ddrl.wording import counted
 
 
 def duration(seconds: float) -> str:
@@ -13,11 +14,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, such as 1 worker, 2 workers."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def number(value: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint, Layout
 from ddrl.errors import UsageError, read_as
+from ddrl.files import read_regular
 from ddrl.job.layout import JobContext
 from ddrl.reporting.metrics import EVALUATED, whole
 from ddrl.rundir import config_to_dict
@@ -45,18 +45,27 @@ class BestEvaluation:
         if not content["games"] or not whole([content]):
             return
         if self._mean is None:
-            self._mean = self._recorded()
+            self._mean = self._recorded(content["version"])
+        if self._mean is None:  # the file may have better ones, and the next evaluation asks it again
+            return
         if content["mean"] > self._mean and self._save(content, parameters):
             self._mean = content["mean"]
 
-    def _recorded(self) -> float:
-        """The mean in the file of an earlier part of the run; minus infinity if there is none, or it is unreadable."""
+    def _recorded(self, version: int) -> float | None:
+        """The mean in the file of an earlier part of the run; minus infinity if there is none, or it is damaged; None
+        if it cannot be read now, and so cannot be compared with the evaluation of `version`."""
         path = checkpoints.best_path(self._context.run_dir)
-        if not os.path.exists(path):  # it is also False if the directory cannot be read
+        try:
+            data = read_regular(path)
+        except (FileNotFoundError, NotADirectoryError):
             return -math.inf
+        except OSError as error:
+            why = f"cannot read {path}, which may be better: {error.strerror or error}; the next evaluation tries again"
+            self._event("best_not_saved", f"update {version}: {why}")
+            return None
         try:
             with read_as(f"checkpoint {path}", "the next evaluation replaces it"):
-                return float(checkpoints.load(path).counters[EVALUATION]["mean"])
+                return float(checkpoints.decode(path, data).counters[EVALUATION]["mean"])
         except UsageError as error:
             self._event("checkpoint_left_out", str(error))
             return -math.inf

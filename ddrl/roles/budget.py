@@ -6,7 +6,7 @@ import time
 
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import RunConfig
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted, plural
 
 
 class Budget:
@@ -31,8 +31,7 @@ class Budget:
         """
         config = self.config
         if config.minutes and seconds >= 60 * config.minutes:
-            minutes = "1 minute" if config.minutes == 1 else f"{config.minutes:g} minutes"
-            return f"the budget of {minutes} is used up"
+            return f"the budget of {config.minutes:g} {plural('minute', config.minutes)} is used up"
         if config.agent_steps and agent_steps >= config.agent_steps:
             return f"the budget of {counted(config.agent_steps, 'agent step')} is used up"
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.errors import UsageError
 from ddrl.job.layout import JobContext
+from ddrl.replay_files import check_replays
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.rundir import config_to_dict
@@ -130,9 +132,10 @@ class CheckpointSaver:
 
     def _write(self, saved: Checkpoint, assembly: CheckpointAssembly) -> str:
         """Writes a checkpoint; returns why it could not be written, or an empty string."""
+        run_dir, kept = self.context.run_dir, self.context.config.run.checkpoints_kept
         with self._metrics.timer("checkpoint"):
             try:
-                path = checkpoints.save(self.context.run_dir, saved, self.context.config.run.checkpoints_kept)
+                path = checkpoints.save(run_dir, saved, kept, functools.partial(check_replays, run_dir, read=False))
             except UsageError as error:
                 return str(error)
         self._event("checkpoint", f"update {assembly.version}: {path.name}", update=assembly.version, path=str(path))

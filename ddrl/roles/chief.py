@@ -22,7 +22,6 @@ from ddrl.job.role import Topic, Wait, essential_lost
 from ddrl.replay.storage import OTHER
 from ddrl.reporting.collector import Collector
 from ddrl.reporting.metrics import read_metrics
-from ddrl.reporting.texts import counted
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_saver import CheckpointSaver
 from ddrl.roles.earlier_parts import EarlierParts
@@ -35,6 +34,7 @@ from ddrl.roles.setup_and_end import ends, setups
 from ddrl.roles.state_requests import StateRequests
 from ddrl.roles.time_left import TimeLeft
 from ddrl.rundir import RESULT, note_trained, stop_reason, stop_requested, write_json
+from ddrl.wording import counted
 
 STOP_FILE_SECONDS = 0.25  # between two looks for the file `stop`
 LAST_COMMIT_SECONDS = 10.0  # how long the end of a run waits for the step under way to close
@@ -291,9 +291,10 @@ class ChiefRole:
         names = self.log.refused(closed)
         limit, run = self.context.config.run.max_refused_steps, shlex.quote(str(self.context.run_dir))
         if self.coordinator.refused_steps >= limit:
+            refused = f"{counted(limit, 'step')} {'was' if limit == 1 else 'were'} refused"
             self.stop(
                 "failed",
-                f"{limit} steps were refused for gradients that are not finite (the last: {names}): "
+                f"{refused} for gradients that are not finite (the last: {names}): "
                 f"lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, or begin a "
                 f"new run from an earlier checkpoint with --init-from {run}:UPDATE",
                 signaled=True,

@@ -12,7 +12,7 @@ from ddrl.config import EvaluationConfig
 from ddrl.config.evaluation import WHOLE_GAMES_SECONDS
 from ddrl.reporting.metrics import is_resumed
 from ddrl.reporting.rank_metrics import RankMetrics
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted
 
 SHORTEST_SECONDS = 8.0  # an evaluation gets this much, whatever its share of the time: with less it would say nothing
 PARTS = 6  # a run's share of the time is enough for at least so many evaluations

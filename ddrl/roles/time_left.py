@@ -10,6 +10,7 @@ from ddrl.config import TrainConfig
 from ddrl.config.evaluation import WHOLE_GAMES_SECONDS
 from ddrl.reporting.phases import EVALUATING, STARTING, TRAINING, drawing_seconds
 from ddrl.roles.evaluations import Evaluations
+from ddrl.wording import plural
 
 
 class TimeLeft:
@@ -91,7 +92,7 @@ def plan(config: TrainConfig, spent_seconds: float = 0.0) -> str:
     """
     minutes, rest = config.run.minutes, "the rest of " if spent_seconds else ""
     limit = config.evaluation.longest_final_seconds(60.0 * minutes or math.inf)
-    text = f"training for {rest}{minutes:g} minute{'s' * (minutes != 1)}" if minutes else "training"
+    text = f"training for {rest}{minutes:g} {plural('minute', minutes)}" if minutes else "training"
     if limit:
         at_most = "" if limit >= WHOLE_GAMES_SECONDS else f" of {limit:.0f} s at most (--final-evaluation-minutes)"
         text += f", then the final evaluation{at_most}"

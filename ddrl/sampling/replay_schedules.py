@@ -16,6 +16,7 @@ from ddrl.sampling.rollout_schedules import GroupSchedule
 from ddrl.sampling.rollouts import time_slice
 from ddrl.sampling.schedules import snapshot_from, snapshot_state
 from ddrl.types import Replayed, Snapshot, Unroll
+from ddrl.wording import counted
 
 
 class ReplaySchedule(GroupSchedule):
@@ -90,7 +91,8 @@ class ReplaySchedule(GroupSchedule):
         if "replay" in state:
             self.replay.load(self._directory, state)
             if dropped := self.replay.drop_not_finite():
-                text = f"{dropped} transitions of the saved replay are NaN or infinite, and are no longer learned from"
+                what = f"{counted(dropped, 'transition')} with NaN or infinite numbers"
+                text = f"the saved replay has {what}, from which nothing is learned any more"
                 self.metrics.count("transitions_left_out", dropped)
                 self.metrics.event("transitions_left_out", text)
             self.target = snapshot_from("target", state)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ddrl import checks, rundir, sealed
 from ddrl.files import tail
 from ddrl.reporting.metrics import is_sound, whole
+from ddrl.wording import counted, plural
 
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
 LOG_TAIL_BYTES = 2**16
@@ -103,20 +104,20 @@ def _progress(
     minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))
     began = resumed.get("wall_seconds", 0.0)
     if steps:
-        text = _share(train.get("agent_steps", 0), steps, "agent steps")
+        text = _share(train.get("agent_steps", 0), steps, "agent step")
     elif updates:
-        text = _share(train.get("update", 0), updates, "updates")
+        text = _share(train.get("update", 0), updates, "update")
     elif minutes:
-        text = _share(max(0.0, train["wall_seconds"] - began) / 60, minutes, "minutes")
+        text = _share(max(0.0, train["wall_seconds"] - began) / 60, minutes, "minute")
     else:
-        text = f"{train.get('agent_steps', 0):,} agent steps"
+        text = counted(train.get("agent_steps", 0), "agent step")
     if phase and isinstance(phase, str) and phase != "training":
         text += f", {phase}"
     return text + ("" if left is None else f", {duration(left)} left")
 
 
 def _share(done: float, total: float, unit: str) -> str:
-    return f"{min(1.0, done / total):.0%} of {total:,} {unit}"
+    return f"{min(1.0, done / total):.0%} of {total:,} {plural(unit, total)}"
 
 
 def _score(train: Mapping[str, Any], evaluation: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ from ddrl.checks import flag
 from ddrl.errors import UsageError
 from ddrl.files import write_whole
 from ddrl.reporting.machine import in_words
-from ddrl.reporting.texts import counted
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.html import render, sentence
@@ -28,6 +27,7 @@ from ddrl.studies.settings import StudySettings, from_json
 from ddrl.studies.study import Report, Study
 from ddrl.studies.tables import Table, table
 from ddrl.terminal import printable
+from ddrl.wording import counted
 
 NO_COMMAND = "(not recorded: an earlier version of ddrl began the study; its settings are below)"
 PAGE, RESULTS, TABLE, CURVES, RUNS = "report.html", "results.json", "table.md", "curves.csv", "runs.csv"
@@ -102,7 +102,7 @@ def _measured_on(plan: Plan, outcomes: Sequence[Outcome]) -> str:
     machines = [provenance.machine_of(outcome.path) for outcome in outcomes]
     kinds = sorted({in_words(facts) for facts in machines})
     ddrl = provenance.versions(machines).get("ddrl", provenance.UNKNOWN)
-    return f"{len(outcomes)} of {len(plan.points)} points, measured on {'; '.join(kinds)}; ddrl {ddrl}"
+    return f"{len(outcomes)} of {counted(len(plan.points), 'point')}, measured on {'; '.join(kinds)}; ddrl {ddrl}"
 
 
 def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:

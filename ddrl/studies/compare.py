@@ -19,7 +19,6 @@ from ddrl.errors import UsageError
 from ddrl.files import write_whole
 from ddrl.named_settings import RULES, by_group, differences
 from ddrl.reporting.metrics import complete
-from ddrl.reporting.texts import counted
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance
 from ddrl.studies.curves import SECONDS, STEPS, UPDATES, points_of, score_curves, unit_of
@@ -32,6 +31,7 @@ from ddrl.studies.provenance import value_text
 from ddrl.studies.statistics import ENOUGH, Interval, bootstrap, interquartile_mean
 from ddrl.studies.tables import Table, table
 from ddrl.terminal import printable
+from ddrl.wording import counted
 
 PAGE, FIGURE = "compare.html", "compare.png"
 NAMED = 3  # settings in the name of a group at most

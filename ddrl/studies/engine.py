@@ -19,6 +19,7 @@ from ddrl.reporting import machine
 from ddrl.slurm.runs import read_run
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import POINTS, Point, note_failure
+from ddrl.wording import counted
 
 MACHINE = "machine.json"
 LINE_SECONDS = 60.0  # between progress lines where there is no terminal
@@ -42,7 +43,7 @@ def run_points(plan: Plan, run: Run, points: Sequence[Point] | None = None) -> i
 def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Interrupts) -> int:
     left = [point for point in wanted if plan.state(point).status != "finished"]
     if len(left) < len(wanted):
-        print(f"{len(wanted) - len(left)} of {len(wanted)} points have finished already", flush=True)
+        print(f"already finished: {len(wanted) - len(left)} of {counted(len(wanted), 'point')}", flush=True)
     (plan.directory / POINTS).mkdir(parents=True, exist_ok=True)
     times: list[float] = []
     failed = 0

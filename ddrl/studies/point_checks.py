@@ -11,7 +11,7 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_settings import differences
-from ddrl.option_values import shown
+from ddrl.option_values import setting_as_typed
 from ddrl.studies.settings import StudySettings, TrainingSettings, base_config
 from ddrl.types import Machine
 from ddrl.unread import reader, unread
@@ -70,10 +70,10 @@ def refuse_equal(configs: Iterable[TrainConfig]) -> None:
             read = tuple((name, _value(config, name)) for name in names if not reader(config, name))
             other = known.setdefault(read, config)
             for name in names:
-                values = {_value(other, name), _value(config, name)}
-                if len(values) > 1:
+                typed = {setting_as_typed(name, _value(each, name)) for each in (other, config)}
+                if len(typed) > 1:
                     why = f"points differ in it, and only {reader(config, name)} uses it; leave it out"
-                    raise UsageError(f"{checks.flag(name)} {' and '.join(sorted(map(shown, values)))}: {why}")
+                    raise UsageError(f"{' and '.join(sorted(typed))}: {why}")
 
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:

@@ -18,7 +18,7 @@ from ddrl.bench.peers import check_python, how_to_install
 from ddrl.config import TrainConfig
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted, number
+from ddrl.reporting.texts import number
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
 from ddrl.studies.figures import Panel
@@ -32,11 +32,14 @@ from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
 from ddrl.studies.training import train_point
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 OURS, THEIRS = "ddrl", "SB3"
 LINE_SECONDS = 5.0
 MOST_SYSTEMS = 6  # in a panel, each of whose seeds may have a curve of its own
 UNEVEN = 1.15  # ratio of the highest to the lowest rate of a system's runs from which the report names them
+OURS_ALONE = ("game_options", "wrappers", "step_time_mean_ms")
+"""Settings that make another game of a game, or a slower one, and that the rival's program does not have."""
 AXES = {SECONDS: "time", STEPS: "agent steps"}
 LAST = (final(EVALUATION), "last evaluation score")
 NOTES = (
@@ -129,7 +132,7 @@ class RaceSettings(TargetSettings):
         config = base_config(self, algorithm, labels["game"], machine)
         if self.peer_python:
             why = f"{PEER} plays the game without it; leave it out, or leave --peer-python out"
-            checks.unused(config.environment, why, "game_options")
+            checks.unused(config.environment, why, *OURS_ALONE)
         return config.changed(run=self.run, evaluation=evaluation)
 
     def report(self, outcomes: Sequence[Outcome], failed: Sequence[Point] = ()) -> Report:

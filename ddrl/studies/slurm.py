@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note
 from ddrl.slurm.script import (
@@ -30,6 +29,7 @@ from ddrl.slurm.submission import require_sbatch, submit
 from ddrl.slurm.text import as_typed
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
+from ddrl.wording import counted
 
 CORE_MEGABYTES = 2000
 TRANSITION_BYTES = 7500  # of an Atari game in a replay

@@ -22,7 +22,6 @@ from ddrl.json_lines import JsonLines
 from ddrl.launch.processes import Interrupts
 from ddrl.programs import python_command
 from ddrl.reporting.metrics import without_undone
-from ddrl.reporting.texts import counted
 from ddrl.studies.engine import bound_to, duration
 from ddrl.studies.measures import SCORES, last_score
 from ddrl.studies.points import Point, outcome_of, state_of
@@ -31,6 +30,7 @@ from ddrl.tuning.plan import Plan
 from ddrl.tuning.progress import part_done, scores_at_rungs
 from ddrl.tuning.space import settings_of
 from ddrl.tuning.trial import order
+from ddrl.wording import counted
 
 if TYPE_CHECKING:
     import optuna

@@ -11,7 +11,7 @@ from ddrl.errors import UsageError
 from ddrl.files import write_whole
 from ddrl.named_settings import as_yaml, by_name
 from ddrl.reporting import machine
-from ddrl.reporting.texts import counted, number
+from ddrl.reporting.texts import number
 from ddrl.studies import provenance
 from ddrl.studies.html import render
 from ddrl.studies.tables import Table, table
@@ -20,6 +20,7 @@ from ddrl.tuning.figures import Trial
 from ddrl.tuning.journal import WHY, open_study, optuna_module
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import settings_of
+from ddrl.wording import counted, plural
 
 if TYPE_CHECKING:
     import optuna
@@ -55,7 +56,7 @@ def collect(plan: Plan) -> None:
     best = max(whole, key=lambda trial: trial.score)
     config = settings_of(plan.base, plan.space, best.values)
     what = f"trial {best.number}, {LABELS[plan.score]} {number(best.score)}"
-    heading = [f"The best of {len(all_trials)} trials in {plan.directory}: {what}."]
+    heading = [f"The best of {counted(len(all_trials), 'trial')} in {plan.directory}: {what}."]
     parts = importance_of(study, plan) if len(whole) >= ENOUGH else {}
     files = {
         BEST: as_yaml(config, plan.algorithm, plan.preset, heading, run_dir=False),
@@ -115,7 +116,7 @@ def _page(
     again = f"ddrl tune --dir {shlex.quote(str(plan.directory))}  # continues; with --collect, makes only this page"
     return render(
         title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(_names(plan))}",
-        finding=f"The best of {len(trials)} trials with a score: {_sentence(plan, best)}",
+        finding=f"The best of {counted(len(trials), 'trial')} with a score: {_sentence(plan, best)}",
         summary=[_counts(plan, all_trials), _careful(plan, trials, best)],
         command=f"{plan.command}\n{again}",
         figures=_figures(plan, trials, parts),
@@ -169,9 +170,8 @@ def _sentence(plan: Plan, best: Trial) -> str:
 def _counts(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> str:
     named = {"COMPLETE": "ended", "PRUNED": "stopped early", "FAIL": "failed", "RUNNING": "running or interrupted"}
     counts = {text: sum(trial.state.name == state for trial in trials) for state, text in named.items()}
-    return (
-        f"{counted(plan.trials, 'trial')}: {', '.join(f'{count} {text}' for text, count in counts.items() if count)}."
-    )
+    told = ", ".join(f"{count} {text}" for text, count in counts.items() if count)
+    return f"{counted(plan.trials, 'trial')}: {told}."
 
 
 def _careful(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
@@ -222,7 +222,7 @@ def _figure(caption: str, *pictures: tuple[bytes, str]) -> dict[str, Any]:
 def _budget(plan: Plan) -> str:
     run = plan.base.run
     named = ((run.minutes, "minute"), (run.agent_steps, "agent step"), (run.max_updates, "update"))
-    return ", ".join(f"{value:,g} {name}{'' if value == 1 else 's'}" for value, name in named if value)
+    return ", ".join(f"{value:,g} {plural(name, value)}" for value, name in named if value)
 
 
 def _reason(reasons: Any) -> str:

@@ -613,7 +613,7 @@ def test_shards_that_there_are_no_more_are_told_of(tmp_path):
     world = World(tmp_path, shards=1)
     world.sampler.begin(state)
     (key,) = [key for key in world.net.waiting() if key[1] == 0]
-    assert "transitions of 1 replay shards in the checkpoint are left out" in world.net.queues[key][0].data.decode()
+    assert "transitions of 1 replay shard in the checkpoint are left out" in world.net.queues[key][0].data.decode()
 
 
 def test_memory_is_refused_before_it_is_taken(tmp_path, monkeypatch):

@@ -150,7 +150,7 @@ def test_good_outcomes_are_good():
         ({"seconds": 21.0}, "ended after 21 s; the bound is 20 s"),
         ({"became": "went on", "status": None, "resumed": None}, "went on, but after such a fault a run ends"),
         ({"status": 1}, "exit status 1, not 0"),
-        ({"processes_left": 1}, "processes left: 1"),
+        ({"processes_left": 1}, "1 process left"),
         ({"files_left": ["/dev/shm/x"]}, "files left: /dev/shm/x"),
         ({"unsound": ["checkpoint x is damaged"]}, "unsound: checkpoint x is damaged"),
         ({"resumed": False}, "does not train again"),

@@ -156,10 +156,10 @@ def test_wishes_are_had(wishes, sizes, roles):
             (3, 1),
             "rank 0 (a), which is the chief: start the workers' component first",
         ),
-        (("", "parameter_server", "parameter_server", ""), (3, 1), "2 ranks have DDRL_ROLE=parameter_server, and the"),
-        (("worker",) * 4, (3, 1), "4 ranks have DDRL_ROLE=worker, and the settings need 3"),
-        (("",) + ("worker",) * 3, (3, 1), "4 ranks have DDRL_ROLE=worker, the chief included, and the settings need 3"),
-        (("", "", "", "evaluator"), (3, 1), "1 ranks have DDRL_ROLE=evaluator, and the settings need 0"),
+        (("", "parameter_server", "parameter_server", ""), (3, 1), "2 ranks with DDRL_ROLE=parameter_server, and the"),
+        (("worker",) * 4, (3, 1), "4 ranks with DDRL_ROLE=worker, and the settings need 3"),
+        (("",) + ("worker",) * 3, (3, 1), "4 ranks with DDRL_ROLE=worker, the chief included, and the settings need 3"),
+        (("", "", "", "evaluator"), (3, 1), "1 rank with DDRL_ROLE=evaluator, and the settings need 0"),
     ],
 )
 def test_wishes_that_contradict_the_sizes(wishes, sizes, why):
@@ -170,7 +170,8 @@ def test_wishes_that_contradict_the_sizes(wishes, sizes, why):
 
 @pytest.mark.parametrize("ranks", [1, 3, 5])
 def test_another_number_of_ranks(ranks):
-    why = f"this job has {ranks} ranks and the settings need 4: 2 workers + 1 parameter server + 1 evaluator"
+    has = "1 rank" if ranks == 1 else f"{ranks} ranks"
+    why = f"this job has {has} and the settings need 4: 2 workers + 1 parameter server + 1 evaluator; start 4 ranks"
     with pytest.raises(ValueError, match=re.escape(why)):
         place(seats(ranks), Sizes(2, 1, evaluator=True))
 

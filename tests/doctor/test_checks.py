@@ -213,7 +213,7 @@ def test_gpus():
     good = survey(*given, tensorflow_gpus={"n1": 1, "n2": 1})
     assert Finding("fine", "GPUs", "usable: n1 1, n2 1") in examine(good, NEED)
     hidden = survey(*given[:2], *(dataclasses.replace(mine, gpus=[]) for mine in given[2:]), tensorflow_gpus={"n1": 1})
-    assert worst(examine(hidden, NEED)) == ("problem", "GPUs", "nvidia-smi on n2 shows 0 of 1 GPUs")
+    assert worst(examine(hidden, NEED)) == ("problem", "GPUs", "nvidia-smi on n2 shows 0 of 1 GPU")
     unusable = survey(*given, tensorflow_gpus={"n1": 1, "n2": 0})
     assert worst(examine(unusable, NEED)) == ("problem", "GPUs", "n2 has 1 GPU, and TensorFlow can use none")
     assert examine(survey(), dataclasses.replace(NEED, gpus_per_node=2))[0].level == "problem"

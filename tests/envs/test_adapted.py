@@ -362,7 +362,7 @@ def test_wrappers_of_atari(registered):
         ({"wrappers": ("test-broken",)}, "--wrappers test-broken gave 3: have it return a gymnasium.Env"),
         ({"wrappers": ("test-raising",)}, r"--wrappers test-raising failed: ZeroDivisionError: .* \(test_adapted.py, "),
         ({"wrappers": ("test-linear:size=2",)}, "--wrappers test-linear:size=2 failed: TypeError: .*size"),
-        ({"wrappers": ("test-linear:2",)}, "--wrappers test-linear:2: 2 is not KEY=VALUE; write test-linear:KEY=VALUE"),
+        ({"wrappers": ("test-linear:2",)}, "--wrappers test-linear:2: it is not KEY=VALUE; write test-linear:KEY"),
         ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not for EnvPool's; leave it out"),
     ],
 )

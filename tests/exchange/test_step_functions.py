@@ -155,7 +155,7 @@ def test_local_steps_average_its_slots(tmp_path):
         ("lion:beta3=1", "lion has no option beta3; it has beta1, beta2, weight_decay; did you mean beta2 or beta1"),
         ("lion:beta1=much", "--optimizer lion:beta1=much: beta1 must be a finite number"),
         ("lion:beta1=1e999", "beta1 must be a finite number"),
-        ("lion:beta1", r"--optimizer lion:beta1: beta1 is not KEY=VALUE; write lion:KEY=VALUE"),
+        ("lion:beta1", r"--optimizer lion:beta1: it is not KEY=VALUE; write lion:KEY=VALUE"),
         ("plain:beta=1", "plain has no option beta; it has none"),
         ("adam:beta1=0.5", "adam has no option beta1; its settings are options of their own"),
     ],

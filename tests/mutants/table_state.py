@@ -19,9 +19,12 @@ MUTANTS = (
     Mutant(
         "checkpoint-counts-damaged-ones",
         "ddrl/checkpoint.py",
-        "elif path == saved or _is_sound(path):",
-        "else:",
-        ("tests/test_checkpoint.py::test_prune_does_not_count_damaged_ones",),
+        "check(checkpoint if path == saved else load(path))",
+        "pass",
+        (
+            "tests/test_checkpoint.py::test_prune_does_not_count_damaged_ones",
+            "tests/test_replay_files.py::test_a_checkpoint_without_its_replay_is_not_counted_among_those_that_are_kept",
+        ),
         "The last sound checkpoint is deleted for damaged ones.",
     ),
     Mutant(

@@ -29,10 +29,10 @@ def refuse_checkpoints(after: int) -> None:
     """Stands in for a disk that has room for replays and none for checkpoints."""
     save = checkpoint.save
 
-    def refusing(run_dir, saved, keep):
+    def refusing(run_dir, saved, *others):
         if saved.version > after:
             raise UsageError(f"cannot write checkpoint {saved.version}: No space left on device; free space")
-        return save(run_dir, saved, keep)
+        return save(run_dir, saved, *others)
 
     checkpoint.save = refusing
     checkpoint_saver.LAST_SAVE_SECONDS = 0.0

@@ -43,4 +43,4 @@ def test_a_wish_that_cannot_be_is_one_line_of_rank_0(tmp_path):
     with start(tmp_path, "worker worker parameter_server parameter_server") as job:
         assert job.wait() != 0
     lines = [line for line in job.output.splitlines() if line.startswith("ddrl: ")]
-    assert len(lines) == 1 and "2 ranks have DDRL_ROLE=parameter_server, and the settings need 1" in lines[0]
+    assert len(lines) == 1 and "2 ranks with DDRL_ROLE=parameter_server, and the settings need 1" in lines[0]

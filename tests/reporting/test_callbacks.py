@@ -221,8 +221,10 @@ def test_options_of_callbacks_and_loggers_are_arguments_of_their_functions(mine,
     made = make_callbacks(RunContext(type("Config", (), {"run": run}), tmp_path))
     assert given == [{"name": "a-b"}, {"patience": 5, "least": -0.5, "greedy": True}]
     assert list(made) == ["own:name=a-b", "callback own:patience=5,least=-0.5,greedy=True", "callback mine"]
-    with pytest.raises(UsageError, match="--callbacks own:5: 5 is not KEY=VALUE; write own:KEY=VALUE,KEY=VALUE"):
+    with pytest.raises(UsageError, match="--callbacks own:5: it is not KEY=VALUE; write own:KEY=VALUE,KEY=VALUE"):
         check_names([], ["own:5"])
+    with pytest.raises(UsageError, match="--loggers own:name=b: name is there twice; give it once"):
+        check_names(["own:name=a,name=b"], [])
 
 
 class Checks(Callback):
@@ -260,7 +262,7 @@ def test_new_starts_that_no_chief_could_tell_of_are_told_first(monkeypatch, tmp_
 
 
 def test_names_that_nobody_has_registered_are_refused(mine):
-    with pytest.raises(UsageError, match="--loggers aim is not registered; there are tensorboard, wandb, mlf"):
+    with pytest.raises(UsageError, match="--loggers aim is not registered; choose one of tensorboard, wandb, mlf"):
         check_names(["aim"], [])
-    with pytest.raises(UsageError, match="--callbacks other is not registered; there are mine"):
+    with pytest.raises(UsageError, match="--callbacks other is not registered; choose one of mine"):
         check_names([], ["mine", "other"])

@@ -12,6 +12,7 @@ import pytest
 
 from ddrl import algorithms, rundir
 from ddrl import checkpoint as checkpoints
+from ddrl.roles import best_evaluation
 from ddrl.roles.best_evaluation import BestEvaluation
 from ddrl.types import Machine
 
@@ -102,6 +103,24 @@ def test_a_file_that_tells_no_mean_is_named_and_replaced(begin, kind):
     ((name, text),) = part.events
     assert name == "checkpoint_left_out" and str(path) in text and "\n" not in text
     assert part.best.version == 6
+
+
+def test_a_file_that_cannot_be_read_now_is_not_replaced_by_what_may_be_worse(begin, monkeypatch):
+    def failing(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    begin().play(5, 3.0)
+    part = begin()
+    with monkeypatch.context() as patch:
+        patch.setattr(best_evaluation, "read_regular", failing)
+        part.play(6, 2.0)
+    ((name, text),) = part.events
+    assert name == "best_not_saved" and "update 6: cannot read " in text and "Input/output error" in text
+    assert part.best.version == 5
+    part.play(7, 2.5)
+    assert part.best.version == 5, "it is read again"
+    part.play(8, 3.5)
+    assert part.best.version == 8 and len(part.events) == 1
 
 
 def test_what_a_killed_evaluator_left_goes_away_at_the_next_start(begin, tmp_path):

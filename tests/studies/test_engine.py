@@ -102,7 +102,7 @@ def test_a_failure_is_named_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     again = Runner()
     assert run_points(plan, again) == 0
     assert again.ran == NAMES[1:3]
-    assert "2 of 4 points have finished already" in capsys.readouterr().out
+    assert "already finished: 2 of 4 points" in capsys.readouterr().out
 
 
 def test_a_stopped_point_ends_the_study_and_goes_on_next_time(tmp_path, capsys):

@@ -65,12 +65,20 @@ def test_what_the_zoo_does_not_have_is_refused():
         settings(peers=("dqn",), games=("Hopper-v5",))
 
 
-def test_a_peer_cannot_play_with_options_of_the_game():
-    optioned = settings(train_options="--game-options mode=1")
-    with pytest.raises(UsageError, match="--game-options mode=1: stable-baselines3 plays the game without it; leave"):
+@pytest.mark.parametrize(
+    "option, name, value",
+    [
+        ("--game-options mode=1", "game_options", ("mode=1",)),
+        ("--wrappers every:skip=4", "wrappers", ("every:skip=4",)),
+        ("--step-time-mean-ms 5.0", "step_time_mean_ms", 5.0),
+    ],
+)
+def test_a_peer_cannot_play_what_makes_another_game_of_it(option, name, value):
+    optioned = settings(train_options=option)
+    with pytest.raises(UsageError, match=f"{option}: stable-baselines3 plays the game without it; leave"):
         RACE.points(optioned, MACHINE)
     (point, *_) = RACE.points(dataclasses.replace(optioned, peer_python=""), MACHINE)
-    assert point.config.environment.game_options == ("mode=1",)
+    assert getattr(point.config.environment, name) == value
 
 
 def outcome(library, algorithm, seed, minutes, score=19.0):

@@ -46,9 +46,17 @@ def test_variants_of_a_layer_that_the_network_lacks_are_refused():
     sizes = {"variants": ("64:--fc-neurons 64", "256:--fc-neurons 256"), "games": ("ddrl/Catch-v0",)}
     for network, refused in (("ba3c", False), ("nature", True)):
         points = VARIANTS.points(settings(train_options=f"--network {network}", **sizes), MACHINE)
-        what = "--fc-neurons 256 and 64: points differ in it, and only --network ba3c uses it"
+        what = "--fc-neurons 256 and --fc-neurons 64: points differ in it, and only --network ba3c uses it"
         with pytest.raises(UsageError, match=what) if refused else nullcontext():
             check_environments(point.config for point in points)
+
+
+def test_switches_that_no_variant_reads_are_named_as_they_are_typed():
+    name = "rmsprop-epsilon-inside"
+    switched = {"variants": (f"in:--{name}", f"out:--no-{name}"), "games": ("ddrl/Catch-v0",)}
+    points = VARIANTS.points(settings(train_options="--optimizer adam", **switched), MACHINE)
+    with pytest.raises(UsageError, match=f"^--no-{name} and --{name}: points differ in it, and only --optimizer rms"):
+        check_environments(point.config for point in points)
 
 
 def test_variants_that_differ_in_what_none_of_them_reads_are_refused():

@@ -15,8 +15,8 @@ from ddrl.bench.ranks import by_number, run_ranks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.placement.resources import this_machine
-from ddrl.reporting.texts import counted
 from ddrl.rundir import config_to_dict
+from ddrl.wording import counted
 
 START_SECONDS = 5.0  # allowed for each rank to start, on few cores
 

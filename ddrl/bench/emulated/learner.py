@@ -23,11 +23,11 @@ from ddrl.job.role import run_roles, waiter_with_alarm
 from ddrl.learner import as_device_vector
 from ddrl.placement.ranks import expose_gpu
 from ddrl.reporting.metrics import read_metrics
-from ddrl.reporting.texts import counted
 from ddrl.roles.compute import ComputeRoles
 from ddrl.roles.server import ServerRole
 from ddrl.roles.worker import WorkerRole
 from ddrl.types import Replayed, Snapshot
+from ddrl.wording import counted
 
 
 def run_learner(

@@ -24,7 +24,7 @@ from ddrl.bench.faults.draws import BLOCK, KINDS, SYSTEMS, Draw, draw
 from ddrl.bench.faults.outcome import Outcome, summary
 from ddrl.errors import UsageError
 from ddrl.json_lines import JsonLines
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted
 
 LOG = "faults.jsonl"
 RUN_NAME = re.compile(r"(run-\d{5,}(?:-\d+)?)(\.txt|\.tmp)?")

@@ -14,6 +14,7 @@ from ddrl.bench.faults.outcome import NEITHER, Outcome, judge
 from ddrl.bench.faults.processes import Process, send
 from ddrl.bench.faults.runs import GONE_SECONDS, Run
 from ddrl.rundir import numbered
+from ddrl.wording import counted
 
 FIND_SECONDS = 30.0  # for a possible victim to start
 SAVE_SECONDS = 30.0  # for the next checkpoint to begin
@@ -105,7 +106,7 @@ class Conductor:
             return [f"did not end within {ASKED:g} s when it was asked to"]
         left = run.wait_gone(time.monotonic() + GONE_SECONDS)
         wrong = [f"exit status {status} when it was asked to end"] if status else []
-        wrong += [f"processes left when it had ended: {left}"] if left else []
+        wrong += [f"{counted(left, 'process')} left when it had ended"] if left else []
         wrong += [f"unsound when it had ended: {text}" for text in run.unsound()]
         files = run.files_left()
         if files and again and not wrong:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddrl.bench.faults.bounds import Bound
 from ddrl.bench.faults.draws import INTERVAL_UPDATES
-from ddrl.reporting.texts import counted
+from ddrl.wording import counted
 
 NEITHER = "neither"
 COLUMNS = (
@@ -75,7 +75,7 @@ def judge(outcome: Outcome, bound: Bound) -> list[str]:
     if outcome.became == "ended" and outcome.status not in bound.statuses:
         wrong.append(f"exit status {outcome.status}, not {' or '.join(map(str, bound.statuses))}")
     if outcome.processes_left:
-        wrong.append(f"processes left: {outcome.processes_left}")
+        wrong.append(f"{counted(outcome.processes_left, 'process')} left")
     if outcome.files_left:
         wrong.append(f"files left: {', '.join(outcome.files_left)}")
     if outcome.unsound:

@@ -13,7 +13,6 @@ from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import is_resumed, rate_between
-from ddrl.reporting.texts import counted
 from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.findings import extremes
@@ -25,6 +24,7 @@ from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Table, table
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 # suite: section 5.2, table 4 ------------------------------------------------------------------------------------------
 

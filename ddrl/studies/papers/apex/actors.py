@@ -10,7 +10,6 @@ from typing import Any
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted
 from ddrl.studies.curves import SECONDS, STEPS, over
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import compared, sentences
@@ -22,6 +21,7 @@ from ddrl.studies.statistics import Interval, bootstrap, bootstrap_ratio
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Table
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 REPLAYS = ("prioritized", "uniform")
 LABELS = ("replay", "actors", "duplicates", "epsilons")

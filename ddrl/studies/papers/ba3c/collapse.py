@@ -12,7 +12,6 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import ONLINE_EPISODES
-from ddrl.reporting.texts import counted
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, score_curve, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.findings import sentences
@@ -22,6 +21,7 @@ from ddrl.studies.settings import BudgetSettings, base_config, one_of
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 KEPT = 0.25  # share of its own gain that a run must still have at its end
 LEAST_STALE_WORKERS = 4  # fewer make hardly any gradient stale

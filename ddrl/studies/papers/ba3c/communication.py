@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted
 from ddrl.studies.curves import over, spread_text
 from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes
@@ -21,6 +20,7 @@ from ddrl.studies.settings import TimedSettings, base_config
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import table
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 PAPER_WEIGHTS = {256: 538_119, 128: 332_295, 64: 229_383, 32: 177_927, 16: 152_199}
 """Neurons -> all weights of the paper's network: table 2."""

@@ -10,7 +10,6 @@ from ddrl.algorithms.ba3c import TARGET_SCORES
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import complete
-from ddrl.reporting.texts import counted
 from ddrl.rom_names import of_game
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, level, score_curves, spread_text, unit_of
@@ -36,6 +35,7 @@ from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import Columns, table
 from ddrl.types import Machine
+from ddrl.wording import counted, plural
 
 SYSTEMS = ("DDRL A3C, 64 nodes", "GA3C", "BA3C", "A3C")
 PUBLISHED = {
@@ -141,7 +141,7 @@ class GamesSettings(BudgetSettings):
         if not self.to_target:
             return extremes(games, final(EVALUATION), "mean score of the last evaluation")
         reached = [game for game in games if (times := self.times(game)) and times.median is not None]
-        limit = f" within {self.minutes:g} minutes" if self.minutes else ""
+        limit = f" within {self.minutes:g} {plural('minute', self.minutes)}" if self.minutes else ""
         do = "reaches its" if len(reached) == 1 else "reach their"
         finding = f"{len(reached)} of {counted(len(self.games), 'game')} {do} target{limit} by the median of the runs."
         missing = [game for game in self.games if game not in {group["game"] for group in games}]

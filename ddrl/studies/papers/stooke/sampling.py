@@ -9,7 +9,6 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.config import TrainConfig
-from ddrl.reporting.texts import counted
 from ddrl.studies.curves import over, spread_text
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.findings import extremes
@@ -21,6 +20,7 @@ from ddrl.studies.study import Labels, Report, Study, doublings
 from ddrl.studies.tables import Table, table
 from ddrl.studies.training import measuring
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 RATE = "agent_steps_per_s"
 KINDS = {

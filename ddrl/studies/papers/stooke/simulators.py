@@ -9,7 +9,6 @@ from typing import Any
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted
 from ddrl.studies.curves import learning_panel, spread_text
 from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption
@@ -18,6 +17,7 @@ from ddrl.studies.settings import ScoredSettings, TrainingSettings, base_config,
 from ddrl.studies.study import Labels, Report, Study, product
 from ddrl.studies.tables import table
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 Sizes = Mapping[str, tuple[int, ...]]
 """Algorithm -> its sizes: simulators, learners, batch size, ..."""

@@ -10,7 +10,6 @@ from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.texts import counted
 from ddrl.studies.curves import linear, over, spread_text
 from ddrl.studies.figures import Panel, through
 from ddrl.studies.findings import extremes
@@ -22,6 +21,7 @@ from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Labels, Report, Study, doublings, product
 from ddrl.studies.tables import table
 from ddrl.types import Machine
+from ddrl.wording import counted
 
 AGENT_STEPS = 50e6
 SIMULATORS_PER_WORKER = {"a2c": 16, "a3c": 16, "ppo": 8, "appo": 8}
