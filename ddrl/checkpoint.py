@@ -27,7 +27,7 @@ import numpy as np
 from ddrl import sealed
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
-from ddrl.files import new_file, read_regular, sync_directory
+from ddrl.files import new_file, read_regular, sync_directory, temporary_path
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.terminal import printable
 from ddrl.wording import counted
@@ -190,7 +190,8 @@ def sweep_best(run_dir: str | Path) -> None:
     """Remove the temporary file that a killed `save_best` left, if possible. No other process may be saving."""
     path = best_path(run_dir)
     with contextlib.suppress(OSError):
-        path.with_name(f".{path.name}.tmp").unlink()
+        for leftover in path.parent.glob(f".{path.name}*.tmp"):
+            leftover.unlink()
 
 
 def _save(path: Path, checkpoint: Checkpoint) -> Path:
@@ -368,7 +369,7 @@ def _trouble(data: bytes) -> str:
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = temporary_path(path)
     try:
         descriptor = new_file(temporary)
         with os.fdopen(descriptor, "wb") as file:
@@ -398,7 +399,7 @@ def _prune(saved: Path, checkpoint: Checkpoint, keep: int, check: Callable[[Chec
             with contextlib.suppress(UsageError):  # it is not sound, and does not count
                 check(checkpoint if path == saved else load(path))
                 sound += 1
-    for leftover in saved.parent.glob(".update-*.npz.tmp"):
+    for leftover in saved.parent.glob(".update-*.npz*.tmp"):
         with contextlib.suppress(OSError):
             leftover.unlink(missing_ok=True)
 

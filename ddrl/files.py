@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -98,13 +99,21 @@ def new_file(path: Path, mode: int = 0o644) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
+def temporary_path(path: Path) -> Path:
+    """A new name beside a file, under which it is written before it is renamed: `.NAME.HEX.tmp`.
+
+    No other process has this name, on any host: several ranks may write the same file at once.
+    """
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file whole or not at all: if writing is interrupted, an earlier file stays as it was.
 
     Raises:
         OSError: the file cannot be written; the error has its path.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # several ranks may write at once
+    temporary = temporary_path(path)
     try:
         descriptor = new_file(temporary)
         with os.fdopen(descriptor, "wb") as file:

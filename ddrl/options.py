@@ -50,7 +50,8 @@ class TrainArguments:
     """Directory of a run to continue. Its settings are the defaults, and --minutes counts from now."""
     resume_or_start: bool = False
     """Resume the run in --run-dir if it has begun, else start it. A run without a checkpoint starts again from its
-    beginning. This is for jobs that are requeued; --preset and --init-from then apply to the start only."""
+    beginning. This is for jobs that are requeued: --minutes, too, is a budget of the whole run, and --preset and
+    --init-from apply to the start only."""
     plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A module, a file that ends in .py, or an installed plugin. It registers algorithms, networks, and more, and all
     processes of the run import it (`ddrl plugins` lists the installed ones). May be given several times."""

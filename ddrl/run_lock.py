@@ -18,7 +18,10 @@ LOCK = "lock"
 BUSY_SECONDS = 0.5
 """How long a lock is tried again: whoever looks whether a run is still running holds it for a moment."""
 REQUEUED_SECONDS = 120.0
-"""How much longer a requeued Slurm job tries: a file server may keep the lock of a lost node until its lease ends."""
+"""How long after its start a process of a requeued Slurm job still waits for locks: a file server may keep those of a
+lost node until its lease ends."""
+STARTED = time.monotonic()
+"""When this process started, to within its imports."""
 
 
 @contextlib.contextmanager
@@ -27,7 +30,7 @@ def locked(path: Path, refusal: str = "") -> Iterator[int]:
 
     The lock of a process that is killed is free again. mpirun inherits the lock of its run, and so still holds it after
     its launcher was killed. A lock that is held is tried again for BUSY_SECONDS, and in a Slurm job that was requeued
-    for REQUEUED_SECONDS more.
+    for `lost_node_seconds`.
 
     Args:
         path: directory of a run or a study.
@@ -69,20 +72,24 @@ def flock(descriptor: int, seconds: float, pause: float) -> bool | None:
         time.sleep(pause)
 
 
-def was_requeued() -> bool:
-    """Whether this process is in a Slurm job that was put back into the queue."""
+def lost_node_seconds() -> float:
+    """Seconds for which this process still has to wait for locks, which a lost node may seem to hold; 0 unless it is in
+    a Slurm job that was put back into the queue."""
     restarts = os.environ.get("SLURM_RESTART_COUNT", "")
-    return restarts.isdecimal() and int(restarts) > 0
+    was_requeued = restarts.isdecimal() and int(restarts) > 0
+    return max(0.0, STARTED + REQUEUED_SECONDS - time.monotonic()) if was_requeued else 0.0
+
+
+def tell_of_wait(path: Path) -> None:
+    """Says that this process waits for the lock of a directory for `lost_node_seconds`."""
+    wait = f"this requeued job waits up to {lost_node_seconds():.0f} s, in case a lost node holds its lock"
+    print(f"ddrl: {path} is in use by another process; {wait}", file=sys.stderr, flush=True)
 
 
 def _lock_of_a_lost_node(descriptor: int, path: Path) -> bool:
-    """In a Slurm job that was requeued, waits for the lock, which a node that was lost may seem to hold for a while.
-
-    Returns:
-        Whether the lock was taken; false at once in any other process.
-    """
-    if not was_requeued():
+    """Waits for the lock for `lost_node_seconds`; returns whether it was taken."""
+    seconds = lost_node_seconds()
+    if not seconds:
         return False
-    wait = f"this requeued job waits up to {REQUEUED_SECONDS / 60:g} minutes, in case a lost node holds its lock"
-    print(f"ddrl: {path} is in use by another process; {wait}", file=sys.stderr, flush=True)
-    return flock(descriptor, REQUEUED_SECONDS, 1.0) is not False
+    tell_of_wait(path)
+    return flock(descriptor, seconds, 1.0) is not False

@@ -26,11 +26,13 @@ class Wanted(NamedTuple):
         config: all settings.
         resume: the directory of the run to resume; None for a new run.
         trains_more: train further even if the run lacks only its final evaluation.
+        minutes_of_run: --minutes is a budget of the whole run, as the other budgets are, and not of this start.
     """
 
     config: TrainConfig
     resume: Path | None
     trains_more: bool = False
+    minutes_of_run: bool = False
 
 
 def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> Wanted:
@@ -73,4 +75,5 @@ def ready(
         vain = [f"warning: {line}" for line in unread(config, arguments.chosen, space)]
         for note in (*arguments.notes, *vain, *told):
             tell(note)
-    return Wanted(config, Path(arguments.resume) if arguments.resume else None, arguments.trains_more)
+    resume = Path(arguments.resume) if arguments.resume else None
+    return Wanted(config, resume, arguments.trains_more, arguments.resume_or_start)

@@ -373,11 +373,12 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path, monkeypatch):
     assert synced == [[], [path]], "its bytes, and then its name"
 
 
-def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path):
+def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path, monkeypatch):
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0")
     path, outside = ckpt.checkpoint_path(tmp_path, 1), tmp_path / "outside"
     outside.write_text("mine")
     path.parent.mkdir()
-    (path.parent / f".{path.name}.tmp").symlink_to(outside)
+    (path.parent / f".{path.name}.0.tmp").symlink_to(outside)
     ckpt.save(tmp_path, make(version=1), keep=1)
     assert outside.read_text() == "mine" and not path.is_symlink()
 
@@ -389,7 +390,7 @@ def test_a_directory_that_cannot_be_synced_is_no_failure(tmp_path, monkeypatch):
 
 def test_a_leftover_of_a_killed_save_is_no_checkpoint_and_goes_away(tmp_path):
     ckpt.save(tmp_path, make(version=1), keep=2)
-    leftover = tmp_path / "checkpoints" / ".update-000000002.npz.tmp"
+    leftover = ckpt.temporary_path(ckpt.checkpoint_path(tmp_path, 2))
     leftover.write_bytes(b"half")
     assert ckpt.load_latest(tmp_path).version == 1
     ckpt.save(tmp_path, make(version=3), keep=2)

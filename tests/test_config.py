@@ -268,7 +268,8 @@ LEFT = {
     "its settings": {"config.json": SETTINGS, "lock": "", "log.txt": "No space left on device"},
     "no settings": {"config.json": ""},
     "hashes": {"config.json": SETTINGS, "parameter_hashes.txt": ""},
-    "half its settings": {"config.json.17.tmp": ""},
+    "half its settings": {".config.json.1f.tmp": ""},
+    "half its settings, by an earlier version": {"config.json.17.tmp": ""},
     "ranks that died": {
         "config.json": SETTINGS,
         "result.json": '{"status": "failed"}',
@@ -276,8 +277,8 @@ LEFT = {
         "ranks/11": "{}",
     },
     "a stop": {"config.json": SETTINGS, "stop": "", "trained": ""},
-    "half a stop": {"config.json": SETTINGS, "stop.17.tmp": ""},
-    "half a script": {"job.sbatch.17.tmp": ""},
+    "half a stop": {"config.json": SETTINGS, ".stop.1f.tmp": ""},
+    "half a script": {".job.sbatch.1f.tmp": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},
 }
 WANTED = {
@@ -355,6 +356,7 @@ def test_a_lock_that_is_held_is_tried_again(tmp_path, monkeypatch, capsys, held,
     """Whoever looks at the state of a run holds it for a moment, and a lost node may seem to hold it for longer."""
     pauses = []
     monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    monkeypatch.setattr(run_lock, "STARTED", 0.0)
     with (tmp_path / run_lock.LOCK).open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
 
@@ -367,7 +369,23 @@ def test_a_lock_that_is_held_is_tried_again(tmp_path, monkeypatch, capsys, held,
         refused = pytest.raises(UsageError, match="is being trained by another process")
         with contextlib.nullcontext() if taken else refused, run_lock.locked(tmp_path):
             pass
-    assert capsys.readouterr().err.count("this requeued job waits up to 2 minutes") == told
+    assert capsys.readouterr().err.count("this requeued job waits up to 1") == told
+
+
+def test_a_requeued_job_waits_once_for_all_locks(tmp_path, monkeypatch, capsys):
+    """That of a study and those of its points, or of a search and a trial, are lost with the same node."""
+    pauses = []
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    monkeypatch.setattr(run_lock, "STARTED", 0.0)
+    clock = types.SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(run_lock, "time", clock)
+    with (tmp_path / run_lock.LOCK).open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for _ in range(2):
+            with pytest.raises(UsageError, match="is being trained by another process"), run_lock.locked(tmp_path):
+                pass
+    assert sum(pauses) < run_lock.REQUEUED_SECONDS + 2.0
+    assert capsys.readouterr().err.count("this requeued job waits up to") == 1
 
 
 @pytest.mark.parametrize(
@@ -425,10 +443,25 @@ def test_a_pipe_in_the_place_of_metrics_is_not_waited_for(tmp_path):
         rundir.create_run_dir(config)
 
 
-def test_links_in_a_run_of_somebody_else_are_not_followed(tmp_path):
+def test_two_hosts_write_one_file_at_once(tmp_path, monkeypatch):
+    """Their processes may have the same number, so neither may take the other's temporary file for its own."""
+    path, fsync = tmp_path / "result.json", os.fsync
+
+    def meanwhile(descriptor):
+        monkeypatch.setattr(os, "fsync", fsync)
+        rundir.write_json(path, {"of": "the other"})
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    rundir.write_json(path, {"of": "this one"})
+    assert rundir.read_json(path) == {"of": "this one"} and list(tmp_path.iterdir()) == [path]
+
+
+def test_links_in_a_run_of_somebody_else_are_not_followed(tmp_path, monkeypatch):
     outside = tmp_path / "outside"
     outside.write_text("mine")
-    (tmp_path / f"result.json.{os.getpid()}.tmp").symlink_to(outside)
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0")
+    (tmp_path / ".result.json.0.tmp").symlink_to(outside)
     rundir.write_json(tmp_path / "result.json", {"status": "finished"})
     (tmp_path / rundir.METRICS).symlink_to(outside)
     with pytest.raises(UsageError, match="cannot write metrics in .*: it is a link, which is not followed"):

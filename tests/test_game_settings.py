@@ -73,7 +73,7 @@ def test_an_option_that_does_nothing_is_told_of_before_the_run():
 def test_a_step_function_that_fails_is_refused_before_the_run():
     plugins.register_optimizer("broken", lambda gradient, parameter, count: gradient / {}["x"])
     with pytest.raises(UsageError, match="^--optimizer broken: its step function fails: KeyError: 'x'"):
-        options.ready(parse("ppo --preset smoke --optimizer broken"), MACHINE)
+        ready(parse("ppo --preset smoke --optimizer broken"), MACHINE)
 
 
 def test_actions_that_do_not_fit_are_refused_whatever_the_network():

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ddrl import checkpoint as checkpoints
 from ddrl import cli, options, rundir, sealed
+from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.commands import logs
 from ddrl.commands.submit import HELP, JobArguments
@@ -20,6 +22,7 @@ from ddrl.slurm import queue as queues
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note, noted
 from ddrl.types import Machine
+from tests.launch.support import checkpoint
 
 HOSTILE = "$(touch owned); `touch owned` \"'#%j"
 SMOKE = ("submit", "train", "ba3c", "--preset", "smoke")
@@ -204,6 +207,53 @@ def test_a_resumed_run_is_gone_on_with_where_it_is(here, ddrl):
     assert "#SBATCH --time=1-2:30\n" in text
 
 
+def budgeted(path: Path, minutes: float, seconds: float, result=None) -> Path:
+    """A run with a budget of so many minutes, whose newest checkpoint comes after so many seconds."""
+    config = preset("smoke", None, Machine(4, 1 << 34), "ba3c").changed(run={"run_dir": str(path), "minutes": minutes})
+    rundir.create_run_dir(config)
+    checkpoints.save(path, checkpoint(config, seconds), keep=1)
+    if result:
+        rundir.write_json(path / rundir.RESULT, result)
+    return path
+
+
+MORE = "1.0 minutes, and its --minutes 1 are used up; say with --minutes how many more"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "result", "words", "passed", "limit"),
+    [
+        (10.0, None, (), "", 23),  # 6 minutes, a fifth of 10, and 15
+        (10.0, {"status": "finished"}, ("--minutes=20",), " --minutes 24.0", 40),
+        (10.0, {"status": "stopped"}, ("--resume-or-start",), "", 23),
+        (1.0, {"status": "finished", "unevaluated": True}, (), "", 15),
+        (1.0, {"status": "finished"}, ("--minutes", "0", "--max-updates", "900"), "--minutes 0", None),
+    ],
+)
+def test_the_minutes_of_a_resumed_run(here, ddrl, minutes, result, words, passed, limit):
+    """Those that are left, or so many more: the script has those of the whole run, as all of its starts are alike."""
+    run = budgeted(here / "run", minutes, 240.0, result)
+    words = ("--run-dir", str(run), *words) if "--resume-or-start" in words else ("--resume", str(run), *words)
+    status, out, err = ddrl("submit", "train", *words, "--dry-run")
+    assert status == 0, err
+    last = out.splitlines()[-1]
+    assert last.count("--minutes") == bool(passed) and passed in last
+    assert [line for line in out.splitlines() if line.startswith("#SBATCH --time")] == (
+        [f"#SBATCH --time={limit}"] if limit else []
+    )
+
+
+def test_a_run_that_has_used_up_its_minutes_wants_to_know_how_many_more(here, ddrl):
+    """Its job would begin only to end."""
+    run = budgeted(here / "run", 1.0, 60.0, {"status": "finished"})
+    status, out, err = ddrl("submit", "train", "--resume", str(run), "--dry-run")
+    assert (status, out) == (2, "") and f"--resume {run}: it has trained {MORE}" in err and err.count("\n") == 1
+
+
+def test_the_minutes_of_a_run_may_be_more_than_those_of_a_job(ddrl):
+    assert "#SBATCH --time=30\n" in script_of(ddrl, "--minutes", "60", "--time", "30")
+
+
 CASES = {
     "no such job": (["submit", "trian"], "submit trian: there is no such job; did you mean train?"),
     "no job": (["submit"], "submit: say what to submit"),
@@ -220,13 +270,9 @@ CASES = {
     ),
     "memory of one host": (["submit", "train", "a3c", "--preset", "smoke", "--nodes", "2"], "--nodes 2: --exchange"),
     "no time": ([*SMOKE, "--time", "soon"], "--time soon: write it as Slurm does"),
-    "fewer minutes than the budget": (
-        [*SMOKE, "--minutes", "60", "--time", "30"],
-        "--minutes 60.0: a job of 30 min is warned 120 s before its end, so none trains that long; use a longer --time",
-    ),
-    "fewer minutes than the budget, with a replay": (
-        ["submit", "train", "dqn", "--preset", "smoke", "--minutes", "10", "--time", "15"],
-        "--minutes 10.0: a job of 15 min is warned 420 s before its end, so none trains that long; use a longer --time",
+    "no room for the final evaluation": (
+        [*SMOKE, "--minutes", "600", "--time", "30"],
+        "--time 30: the final evaluation may take 48 min, and jobs are warned 120 s before their end; use a longer",
     ),
     "a warning at once": (
         ["submit", "train", "dqn", "--preset", "smoke", "--minutes", "0", "--max-updates", "9", "--time", "7"],
@@ -606,6 +652,12 @@ def test_the_nodes_of_all_components_need_one_version(here):
     assert done.returncode == 2 and "the nodes differ (n1: ddrl 1.0, n3: no ddrl)" in done.stderr, done.stderr
 
 
+def test_nodes_that_say_nothing_are_not_waited_for_until_the_time_is_up(here):
+    done = in_job(here, "SLURM_JOB_NUM_NODES=2\nsrun() { sleep 99; }\ntimeout() { return 124; }\ncheck_nodes")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr == "ddrl: not all nodes said within 600 s which ddrl they have; srun may have said why\n"
+
+
 SCRIPTS = sites.HERE.parents[1] / "slurm"
 
 
@@ -654,6 +706,13 @@ def test_a_warning_that_comes_before_or_between_starts_puts_the_job_back(here, w
     assert "starts again" not in done.stdout and done.stderr.count("ddrl: ") == 0
 
 
+def test_a_job_that_slurm_does_not_take_back_says_so(here):
+    refused = "scontrol() { echo 'Requested operation is presently disabled' >&2; return 1; }\nkill -USR1 $$"
+    done = trained(here, "echo a rank begins", f"REQUEUE=yes\n{refused}")
+    assert done.returncode == 2 and "a rank begins" not in done.stdout
+    assert done.stderr.splitlines()[-1] == "ddrl: Slurm does not put the job back into the queue: submit it again"
+
+
 def test_a_run_whose_name_begins_with_a_dash_is_asked_to_save(here):
     """Without its file `stop` it would train on until Slurm kills it, and save nothing."""
     ddrl = here / "bin" / "ddrl"
@@ -697,7 +756,7 @@ def test_a_task_that_is_warned_before_it_begins_goes_back(here):
     ],
 )
 def test_which_runs_have_ended(here, minutes, result, ended):
-    """A new start makes the final evaluation alone, also where --minutes count from each start."""
+    """A new start makes the final evaluation alone."""
     config = TrainConfig(algorithm=BA3CConfig()).changed(run={"run_dir": "run", "max_updates": 200, "minutes": minutes})
     rundir.create_run_dir(config)
     rundir.write_json(here / "run" / rundir.RESULT, result)
@@ -773,11 +832,14 @@ def test_status_leaves_out_what_a_resume_has_taken_back(here, ddrl):
     timed = a_run(here / "timed", [*kept, *undone, resumed])
     config = rundir.load_config(timed).changed(run={"max_updates": 0, "minutes": 2.0})
     rundir.write_json(timed / rundir.CONFIG, rundir.config_to_dict(config))
-    rows = [line.split("  ") for line in ddrl("status", "again", "further", "timed")[1].splitlines()[1:]]
+    requeued = a_run(here / "requeued", [*kept, *undone, resumed | {"wall_seconds": 6.0, "spent_seconds": 6.0}])
+    rundir.write_json(requeued / rundir.CONFIG, rundir.config_to_dict(config))
+    rows = [line.split("  ") for line in ddrl("status", "again", "further", "timed", "requeued")[1].splitlines()[1:]]
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
         ["no job", "15% of 200 updates, starting", "0.5, evaluated 1.0", "again"],
         ["no job", "25% of 200 updates, 1:00 left", "1.2, evaluated 1.0", "further"],
         ["no job", "0% of 2.0 minutes, starting", "0.5, evaluated 1.0", "timed"],
+        ["no job", "4% of 2.0 minutes, starting", "0.5, evaluated 1.0", "requeued"],
     ]
 
 

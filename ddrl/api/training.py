@@ -45,7 +45,8 @@ def train(
         algorithm: as `ddrl train --help` names them (None: that of the run to resume, or else ba3c).
         preset: named settings that the others change (None: default).
         resume: a run to go on with, or its directory.
-        resume_or_start: go on with `run_dir` where a run has begun; begin it where none has.
+        resume_or_start: go on with `run_dir` where a run has begun; begin it where none has. Minutes then count over
+            all calls.
         progress: show how it goes: a panel on a terminal, plain lines elsewhere. False: nothing is printed.
         callbacks: objects, which are called in this process with each record as it is written (not in a job), and names
             that are registered, which the chief calls (None: none). One that returns False stops the run.
@@ -75,7 +76,7 @@ def train(
             _in_job(ready, job, here)
         from ddrl.launch import local
 
-        config, path, trains_more = ready()
+        config, path, trains_more, minutes_of_run = ready()
         if path is not None:
             config = config.changed(run={"run_dir": str(path)})
         places: list[Path] = []
@@ -83,7 +84,14 @@ def train(
         terminal = None if sys.stdout is sys.__stdout__ else False
         console = plain_console(quiet=not progress, force_jupyter=False, force_terminal=terminal)
         status = local.train(
-            config, path, machine, console, callbacks=here, trains_more=trains_more, begun=places.append
+            config,
+            path,
+            machine,
+            console,
+            callbacks=here,
+            trains_more=trains_more,
+            minutes_of_run=minutes_of_run,
+            begun=places.append,
         )
     return _ended(status, places[0])
 

@@ -13,7 +13,7 @@ import numpy as np
 from ddrl.board.series import Series, stride_for
 from ddrl.files import tail
 from ddrl.json_lines import JsonLines
-from ddrl.reporting.metrics import is_resumed, is_sound, scalars, whole
+from ddrl.reporting.metrics import is_resumed, is_sound, minutes_began, scalars, whole
 
 TAIL_BYTES = 1 << 16
 """What is read of the end of a long file first: some lines of metrics, or some hundred of a log."""
@@ -36,7 +36,7 @@ class Records:
         best: mean of the best of those; NaN where there is none.
         told: the newest record that tells the run's phase.
         events: the newest ones, oldest first.
-        part_began: wall seconds at which the last resume went on; 0 where there was none.
+        minutes_began: wall seconds at which the budget of minutes began.
         whole: everything was read, and not the end alone.
     """
 
@@ -51,7 +51,7 @@ class Records:
         self.evaluation: Mapping[str, Any] = {}
         self.told: Mapping[str, Any] = {}
         self.events: collections.deque[Mapping[str, Any]] = collections.deque(maxlen=MOST_EVENTS)
-        self.best, self.part_began, self.whole = math.nan, 0.0, False
+        self.best, self.minutes_began, self.whole = math.nan, 0.0, False
 
     @property
     def damaged(self) -> int:
@@ -154,11 +154,11 @@ class Records:
         self.events.append(record)
         self.told = record if "phase" in record else self.told
         if _takes_back(record):
+            self.minutes_began = minutes_began(record)
             self._undo(record["wall_seconds"])
 
     def _undo(self, seconds: float) -> None:
         """Leave out what a resume from an older checkpoint took back, as `without_undone` does."""
-        self.part_began = seconds
         self.train.cut(SECONDS, seconds)
         self.evaluations.cut("evaluation/wall_seconds", seconds)
         means = self.evaluations.column(EVALUATION)

@@ -234,7 +234,7 @@ class BoardRun:
     def _budgets(self) -> Iterator[tuple[float, float]]:
         """(used, of) for seconds, agent steps and updates; of 0 where there is no such budget."""
         newest, value = self._records.newest, self.settings.value
-        trained = max(0.0, newest.get("wall_seconds", 0.0) - self._records.part_began)
+        trained = max(0.0, newest.get("wall_seconds", 0.0) - self._records.minutes_began)
         yield trained, 60 * value("run", "minutes", 0.0)
         yield newest.get("agent_steps", 0), value("run", "agent_steps", 0)
         yield newest.get("update", 0), value("run", "max_updates", 0)

@@ -18,6 +18,8 @@ from ddrl.checks import did_you_mean
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.job import JOB_END, check_time
+from ddrl.launch.outcome import lacks_evaluation_only
+from ddrl.launch.restarts import seconds_trained
 from ddrl.memory import memory_of
 from ddrl.placement.ranks import place_ranks, sizes_of
 from ddrl.placement.resources import this_machine
@@ -39,7 +41,7 @@ from ddrl.slurm.submission import require_sbatch, submit
 from ddrl.slurm.text import as_typed
 from ddrl.terminal import printable
 from ddrl.types import Machine
-from ddrl.wanted import ready
+from ddrl.wanted import Wanted, ready
 from ddrl.wording import counted
 
 HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
@@ -85,8 +87,8 @@ class JobArguments:
     """GPUs of each node, one for each worker."""
     time: str = ""
     """Time limit of the job, as Slurm writes it: 90 (minutes), 04:00:00, 1-12 (default: enough for --minutes, or
-    the limit of the partition with --minutes 0). When it is up, the run continues in a new job until its budget is used
-    up."""
+    the limit of the partition with --minutes 0). When it is up, the run continues in a new job until its budget, which
+    may be longer, is used up."""
     site: str = ""
     """Site file (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
     sbatch_options: str = ""
@@ -153,16 +155,16 @@ def write_site(argv: Sequence[str]) -> int:
 
 
 def _check_warning(config: TrainConfig, job: JobArguments, seconds: float) -> None:
-    """Refuses jobs that would follow each other without end: those that are warned at once, and those that cannot use
-    up --minutes, which a requeued job counts anew."""
-    warning = warning_seconds(config)
+    """Refuses jobs that would follow each other without end: those that are warned at once, and those that have no room
+    for the final evaluation."""
+    warning, evaluation = warning_seconds(config), config.evaluation
     if seconds <= warning:
         why = f"jobs are warned {warning} s before their end, to save a checkpoint, so this one would not train"
         checks.refuse(job, "time", f"{why}; use a longer one")
-    if config.run.minutes and 60.0 * config.run.minutes > seconds - warning:
-        why = f"a job of {seconds / 60:g} min is warned {warning} s before its end, so none trains that long"
-        remedy = "use a longer --time, or --minutes 0 and --agent-steps or --max-updates, which count over all jobs"
-        checks.refuse(config.run, "minutes", f"{why}; {remedy}")
+    final = evaluation.longest_final_seconds(60.0 * config.run.minutes or seconds)
+    if final > seconds - warning and not evaluation.plays_all_games:
+        why = f"the final evaluation may take {final / 60:g} min, and jobs are warned {warning} s before their end"
+        checks.refuse(job, "time", f"{why}; use a longer one, or a shorter --final-evaluation-minutes")
 
 
 def submit_train(argv: Sequence[str]) -> int:
@@ -171,21 +173,22 @@ def submit_train(argv: Sequence[str]) -> int:
     site, more = sites.read(sites.find(job.site)), words_of(job.sbatch_options)
     more = [f"--time={job.time}", *more] if job.time else more  # a limit of the site would win over the script
     words, arguments = with_ranks(words, job)
-    config, resumed, _ = ready(arguments, machine_of(job))
-    directory = run_directory(config, resumed, site)
+    wanted = ready(arguments, machine_of(job))
+    config, words, trained = of_whole_run(wanted, words)
+    directory = run_directory(config, wanted.resume, site)
     place_ranks(config, [Seat()] * config.ranks)
     if job.seconds is not None:
         check_time(config, {JOB_END: str(job.seconds)}, now=0.0)
         _check_warning(config, job, job.seconds)
     given = shlex.join(["ddrl", "submit", "train", *argv])
     body = body_of(config, directory, words)
-    text = script_of(sbatch_options(config, job, directory, site, more), body, site, given, more)
+    text = script_of(sbatch_options(config, job, directory, site, more, trained), body, site, given, more)
     if job.dry_run:
         print(text, end="")
         return 0
     require_sbatch()
     refuse_while_queued(directory)
-    if resumed is None:
+    if wanted.resume is None:
         rundir.make_run_dir(directory)
     try:
         number = submit(directory / SCRIPT, text, site, more)
@@ -199,6 +202,32 @@ def submit_train(argv: Sequence[str]) -> int:
     print(f"run directory {printable(where)}")
     print(f"follow it with: ddrl logs {printable(shlex.quote(where))} -f")
     return 0
+
+
+def of_whole_run(wanted: Wanted, words: Sequence[str]) -> tuple[TrainConfig, list[str], float]:
+    """The settings, the options of `ddrl train`, and the minutes trained so far, of the jobs of a run.
+
+    With --resume, --minutes says how many more. All starts of the jobs have one command, so in that it is those of the
+    whole run.
+
+    Raises:
+        UsageError: the run has used up its minutes, and lacks not even its final evaluation.
+    """
+    config, run = wanted.config, wanted.resume
+    minutes = config.run.minutes
+    if run is None or not minutes:
+        return config, list(words), 0.0
+    trained = seconds_trained(run) / 60.0
+    if wanted.trains_more:
+        peek = early_options.Parser(prog="ddrl submit train")
+        peek.add_argument("--minutes")
+        _, others = peek.parse_known_args(list(words))
+        minutes = round(trained + minutes, 2)
+        return config.changed(run={"minutes": minutes}), [*others, "--minutes", str(minutes)], trained
+    if trained >= minutes and not wanted.minutes_of_run and not lacks_evaluation_only(run, config):
+        used = f"it has trained {trained:.1f} minutes, and its --minutes {minutes:g} are used up"
+        raise UsageError(f"--resume {run}: {used}; say with --minutes how many more")
+    return config, list(words), trained
 
 
 def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], options.TrainArguments]:
@@ -287,7 +316,7 @@ def refuse_while_queued(directory: Path) -> None:
 
 
 def sbatch_options(
-    config: TrainConfig, job: JobArguments, directory: Path, site: sites.Site, words: Sequence[str]
+    config: TrainConfig, job: JobArguments, directory: Path, site: sites.Site, words: Sequence[str], trained: float
 ) -> list[str]:
     """The options of sbatch for the job.
 
@@ -297,6 +326,7 @@ def sbatch_options(
         directory: the directory of the run.
         site: the site file.
         words: options of sbatch that the user gives.
+        trained: minutes that the run has trained.
     """
     nodes = 1 if config.exchange.kind.one_host else job.nodes
     per_node = job.ranks_per_node or (math.ceil(config.ranks / nodes) if nodes else None)
@@ -308,7 +338,7 @@ def sbatch_options(
     if not has_memory(words, site):
         wanted.append(f"--mem-per-cpu={megabytes_per_cpu(config, job.cpus_per_rank)}M")
     if config.run.minutes and not job.time and "SBATCH_TIMELIMIT" not in site.variables:
-        wanted.append(minutes_for(config.run.minutes, warning_seconds(config)))
+        wanted.append(minutes_for(config.run.minutes, warning_seconds(config), trained))
     return [*wanted, output_in(directory, "slurm-%j.out"), *common(warning_seconds(config))]
 
 

@@ -32,7 +32,14 @@ def main(argv: Sequence[str]) -> int:
     from ddrl.reporting.progress import plain_console
 
     programs.outlast_output()
-    return launch.train(wanted.config, wanted.resume, machine, plain_console(), trains_more=wanted.trains_more)
+    return launch.train(
+        wanted.config,
+        wanted.resume,
+        machine,
+        plain_console(),
+        trains_more=wanted.trains_more,
+        minutes_of_run=wanted.minutes_of_run,
+    )
 
 
 def print_config(argv: Sequence[str], machine: Machine, first: bool) -> int:

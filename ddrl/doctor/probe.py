@@ -24,7 +24,8 @@ LOOK_SECONDS = 0.05
 RANK_0_FILE = "token"
 JOB_VARIABLES = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",))
 
-_OURS = re.compile(rf"(rank-\d+|{RANK_0_FILE})(\.\d+\.tmp)?")  # names of files that ranks write
+_FILES = rf"(rank-\d+|{RANK_0_FILE})"
+_OURS = re.compile(rf"{_FILES}|\.{_FILES}\.[0-9a-f]+\.tmp")  # names of files that ranks write
 
 
 class Arrival(NamedTuple):
@@ -117,7 +118,7 @@ class Probe:
         own = rank_file(self.rank)
         with contextlib.suppress(OSError):
             for name in [] if self._directory.is_symlink() else os.listdir(self._directory):
-                if _OURS.fullmatch(name) and (self.rank == 0 or name.startswith(f"{own}.") or name == own):
+                if _OURS.fullmatch(name) and (self.rank == 0 or name.startswith(f".{own}.") or name == own):
                     (self._directory / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._directory.rmdir()

@@ -27,6 +27,7 @@ from ddrl.files import append_regular
 from ddrl.json_lines import JsonLines
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
+from ddrl.launch.restarts import seconds_trained
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
 from ddrl.placement.start import MARGIN_SECONDS, bounded_start
@@ -70,8 +71,8 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
             at_end = stack.enter_context(Reporter(config, path)).conclude
         from ddrl.roles.main import run
 
-        evaluates_only = agreed["evaluates_only"]
-        return int(run(config, path, resume=agreed["resume"], at_end=at_end, evaluates_only=evaluates_only) or 0)
+        how = {name: agreed[name] for name in ("resume", "evaluates_only", "spent_seconds")}
+        return int(run(config, path, at_end=at_end, **how) or 0)
 
 
 def _accepted(message: dict[str, Any]) -> dict[str, Any]:
@@ -133,13 +134,18 @@ def check_time(config: TrainConfig, environ: Mapping[str, str], now: float) -> N
 
 
 def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
-    """Rank 0's part: the run directory, new or to go on with, locked until `stack` closes."""
+    """Rank 0's part: the run directory, new or to go on with, locked until `stack` closes.
+
+    Returns:
+        "run_dir", "config", and what `roles.main.run` needs to know: "resume", "evaluates_only", "spent_seconds".
+    """
     config, path = wanted.config, wanted.resume
     if path is None:
         path, config = rundir.create_run_dir(config)
     stack.enter_context(run_lock.locked(path))
     resume = wanted.resume is not None
     evaluates_only = resume and not wanted.trains_more and outcome.lacks_evaluation_only(path, config)
+    spent_seconds = seconds_trained(path) if wanted.minutes_of_run and config.run.minutes else 0.0
     rundir.update_run_dir(path, config)
     launch.clear(path)
     return {
@@ -147,6 +153,7 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
         "config": rundir.config_to_dict(config),
         "resume": resume,
         "evaluates_only": evaluates_only,
+        "spent_seconds": spent_seconds,
     }
 
 
@@ -194,7 +201,7 @@ class Reporter:
 def _begin(
     world: Any, wanted: Wanted | None, report: dict[str, str], stack: contextlib.ExitStack, environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What all ranks do: {"run_dir", "config", "resume", "evaluates_only"}, or {"refused": why} ("": said already)."""
+    """What all ranks do, as `prepare` says it, or {"refused": why} ("": said already)."""
     size = 1 if world is None else world.Get_size()
 
     def decide(everyone: list[dict[str, str]]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ddrl.files import append_regular
 from ddrl.json_lines import JsonLines
 from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts, end_session
-from ddrl.launch.restarts import Restarts
+from ddrl.launch.restarts import Restarts, seconds_trained
 from ddrl.launch.supervisor import KILL_SECONDS, POLL_SECONDS, Supervisor
 from ddrl.named_runs import go_on
 from ddrl.placement import start
@@ -32,7 +32,7 @@ from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
 from ddrl.reporting.callbacks import Callback, CallbackThread, Record, Trouble
 from ddrl.reporting.metrics import MetricsWriter
-from ddrl.reporting.phases import DRAWING, EVALUATING, drawing_seconds
+from ddrl.reporting.phases import DRAWING, drawing_seconds
 from ddrl.reporting.progress import Progress
 from ddrl.reporting.summary import summary
 from ddrl.types import Machine
@@ -41,6 +41,7 @@ from ddrl.wording import counted
 RANK_PROGRAM = tuple(python_command("ddrl.roles"))
 FINISH_SECONDS = 300.0
 WARNING = "warning:"
+EVALUATES_ONLY = "--evaluates-only"
 KILLED = 130  # exit status of a program that Ctrl-C ended
 
 
@@ -53,6 +54,7 @@ def train(
     stop_seconds: float | None = None,
     callbacks: Sequence[Callback] = (),
     trains_more: bool = False,
+    minutes_of_run: bool = False,
     begun: Callable[[Path], object] = lambda path: None,
 ) -> int:
     """Runs a whole job on this machine; returns the exit status.
@@ -65,7 +67,7 @@ def train(
         rank_program: what each rank runs.
         stop_seconds: for the ranks to end once they were asked to (None: 90, and 270 more with a replay).
         callbacks: called in this process.
-        trains_more: as in `wanted.Wanted`.
+        trains_more, minutes_of_run: as in `wanted.Wanted`.
         begun: called with the run directory once it is there.
 
     Raises:
@@ -82,12 +84,14 @@ def train(
     begun(path)
     with run_lock.locked(path) as lock:
         evaluates_only = resume is not None and not trains_more and outcome.lacks_evaluation_only(path, config)
-        flags = ["--evaluates-only"] if evaluates_only else []
+        flags = [EVALUATES_ONLY] if evaluates_only else []
+        spent_seconds = seconds_trained(path) if minutes_of_run and config.run.minutes else 0.0
         rundir.update_run_dir(path, config)
         clear(path)
         program = [*rank_program, os.path.join(os.curdir, path), *flags]  # mpirun takes the word : for its own
         with _told(callbacks, path, console) as tell:
-            return _run(config, path, launcher, program, resume is not None, console, stop_seconds, lock, tell)
+            resumes = resume is not None
+            return _run(config, path, launcher, program, resumes, spent_seconds, console, stop_seconds, lock, tell)
 
 
 @contextlib.contextmanager
@@ -153,14 +157,15 @@ def _run(
     launcher: Launcher | None,
     program: list[str],
     resume: bool,
+    spent_seconds: float,
     console: Console,
     stop_seconds: float | None,
     lock: int,
     tell: Callable[[Record], None],
 ) -> int:
-    argv = [*program, *(["--resume"] if resume else [])]
+    argv = [*program, *_resuming(spent_seconds)] if resume else program
     _announce(config, path, launcher, console)
-    restarts = Restarts(config, path)
+    restarts = Restarts(config, path, spent_seconds)
     with append_regular(path / rundir.LOG) as log, Interrupts() as interrupts:
         follower = JsonLines(path / rundir.METRICS, from_end=True)
         with Progress(config, console, tell=tell) as display:
@@ -173,16 +178,17 @@ def _run(
                     return _files_lost(path, lost, console)
                 if supervisor.died:
                     _write_death(path, supervisor.died)
-                again = None if supervisor.asked else restarts.decide(supervisor.minutes, supervisor.overdue)
+                ended = supervisor.minutes, supervisor.overdue, supervisor.phase
+                again = None if supervisor.asked else restarts.decide(*ended)
                 if again is None:
                     break
                 restarts.note(again)
                 display.update(follower.read())  # here, as the next records say that the ranks have begun
                 clear(path)
-                if supervisor.phase == EVALUATING and again.saved:
-                    program = [*program, "--evaluates-only"]
+                if again.evaluates_only and EVALUATES_ONLY not in program:
+                    program = [*program, EVALUATES_ONLY]
                 # Without a checkpoint, too: the event `resumed` then takes back what the dead start has recorded.
-                argv = [*program, "--resume", "--spent", repr(again.spent_seconds)]
+                argv = [*program, *_resuming(again.spent_seconds)]
             if supervisor.killed:
                 console.print(f"killed; {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
                 return KILLED
@@ -201,6 +207,11 @@ def _announce(config: TrainConfig, path: Path, launcher: Launcher | None, consol
         console.print("running as root: telling Open MPI to allow it (OMPI_ALLOW_RUN_AS_ROOT)", highlight=False)
     of_them = "" if config.single_process else f", {heavy_ranks(config)} of them compute"
     console.print(f"run directory {path}: {counted(config.ranks, 'rank')}{of_them}", highlight=False)
+
+
+def _resuming(spent_seconds: float) -> list[str]:
+    """Words of the ranks' command line with which they resume the run."""
+    return ["--resume", "--spent", repr(spent_seconds)]
 
 
 def _files_lost(path: Path, why: str, console: Console) -> int:

@@ -8,17 +8,20 @@ final evaluation of a finished run short.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from ddrl import rundir
+from ddrl.checkpoint import list_checkpoints, load_latest
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.files import open_regular
 from ddrl.named_runs import go_on
+from ddrl.reporting.metrics import is_resumed, read_metrics
+from ddrl.reporting.phases import EVALUATING
 
 ENDED_WELL = ("finished", "target")
 BUDGETS = ("minutes", "agent_steps", "max_updates")
@@ -39,16 +42,31 @@ def ended_well(result: Mapping[str, Any]) -> bool:
 
 
 def lacks_evaluation_only(path: Path, config: TrainConfig) -> bool:
-    """Whether the run in `path` used up its budgets, has no other ones with these settings, and was asked to end in its
-    final evaluation.
+    """Whether the run in `path` was asked to end, or died, in its final evaluation, and has no other budgets with these
+    settings than its newest checkpoint.
 
-    To be asked before settings and result of the run are replaced.
+    To be asked before the result of the run is removed.
+
+    Raises:
+        UsageError: there are checkpoints, and none is sound.
     """
     result = rundir.read_json(path / rundir.RESULT)
-    if not isinstance(result, dict) or not result.get("unevaluated"):
+    died = not isinstance(result, dict) or "lost" in result
+    lacks = in_final_evaluation(read_metrics(path)) if died else result.get("unevaluated")
+    if not (lacks and list_checkpoints(path)):
         return False
-    before = rundir.load_config(path).run
-    return all(getattr(config.run, name) == getattr(before, name) for name in BUDGETS)
+    before = load_latest(path).config.get("run", {})  # config.json may be that of a start that died before it trained
+    return all(getattr(config.run, name) == before.get(name) for name in BUDGETS)
+
+
+def in_final_evaluation(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the records of a run, oldest first, end in its final evaluation, with its last checkpoint saved."""
+    phase, saved = "", False
+    for record in records:
+        if is_resumed(record) or record.get("name") in ("checkpoint", "checkpoint_failed"):
+            saved = record["name"] != "checkpoint_failed"
+        phase = "" if is_resumed(record) else record.get("phase", phase)
+    return saved and phase == EVALUATING
 
 
 def report(path: Path, log_start: int, overdue: str, console: Console) -> int:

@@ -1,4 +1,4 @@
-"""Whether a job whose server or chief died is started again, from its last checkpoint."""
+"""Whether a job whose server or chief died is started again, from its last checkpoint, and with which minutes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddrl import rundir
-from ddrl.checkpoint import list_checkpoints, version_of
+from ddrl.checkpoint import list_checkpoints, load_latest, version_of
 from ddrl.config import TrainConfig
+from ddrl.launch.outcome import in_final_evaluation
 from ddrl.reporting.metrics import MetricsWriter, read_metrics
+from ddrl.reporting.phases import EVALUATING
 from ddrl.wording import counted
 
 LEAST_MINUTES = 0.02  # what is left of a budget that is used up: the job ends as it should, with a checkpoint
@@ -20,33 +22,47 @@ class Restart(NamedTuple):
     Attributes:
         text: why, and from where.
         spent_seconds: see `JobContext`.
-        saved: whether the newest checkpoint is the last one that the dead start wanted to save.
+        evaluates_only: whether the dead start was in its final evaluation.
     """
 
     text: str
     spent_seconds: float
-    saved: bool
+    evaluates_only: bool
+
+
+def seconds_trained(path: Path) -> float:
+    """Seconds of training behind the newest sound checkpoint of a run; 0 without a checkpoint.
+
+    Raises:
+        UsageError: there are checkpoints, and none is sound.
+    """
+    return load_latest(path).wall_seconds if list_checkpoints(path) else 0.0
 
 
 class Restarts:
-    """Decides about new starts of one run: at most `max_restarts` without a newer checkpoint in between."""
+    """Decides about new starts of one run: at most `max_restarts` without a newer checkpoint in between.
 
-    def __init__(self, config: TrainConfig, path: Path):
+    Args:
+        spent_seconds: of the budget of minutes, before the first start; see `JobContext`.
+    """
+
+    def __init__(self, config: TrainConfig, path: Path, spent_seconds: float = 0.0):
         self._config, self._path = config, path
         self._in_vain = 0
         self._newest = self._version()
-        self._spent_minutes = 0.0
+        self._spent_before = self._spent = spent_seconds
         self.refusal = ""
         """Why there was no new start after a loss that allows one; empty where there is nothing to say."""
 
-    def decide(self, minutes: float, trouble: str) -> Restart | None:
+    def decide(self, minutes: float, trouble: str, phase: str) -> Restart | None:
         """The new start after a job has ended, or None; `refusal` then may say why.
 
         Args:
             minutes: that it has trained; 0 for one that did not begin.
             trouble: what its launcher saw, or nothing.
+            phase: in which it was; empty if it told of none.
         """
-        self._spent_minutes += minutes
+        self._spent += 60.0 * minutes
         lost, limit = self._lost(minutes, trouble), self._config.run.max_restarts
         if not lost or self._config.exchange.on_server_loss == "stop":
             return None
@@ -65,8 +81,7 @@ class Restarts:
         text = (
             f"{lost}: the run starts again from {where} (restart {self._in_vain} of {limit} without a new checkpoint)"
         )
-        told = [line["name"] for line in records if line.get("name") in ("resumed", "checkpoint", "checkpoint_failed")]
-        return Restart(text, self._spent_seconds(), told[-1:] != ["checkpoint_failed"])
+        return Restart(text, self._spent_seconds(), phase == EVALUATING and in_final_evaluation(records))
 
     def note(self, restart: Restart) -> None:
         """Writes the event `restarted`; no rank may be alive."""
@@ -92,4 +107,4 @@ class Restarts:
         return version_of(paths[-1]) if paths else None
 
     def _spent_seconds(self) -> float:
-        return 60.0 * max(0.0, min(self._spent_minutes, self._config.run.minutes - LEAST_MINUTES))
+        return max(self._spent_before, min(self._spent, 60.0 * (self._config.run.minutes - LEAST_MINUTES)))

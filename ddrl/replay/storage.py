@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.errors import UsageError, read_as
-from ddrl.files import new_file, open_regular, sync_directory
+from ddrl.files import new_file, open_regular, sync_directory, temporary_path
 from ddrl.replay.history import History
 
 SEGMENTS = 16  # files for a whole ring, at most
@@ -26,7 +26,7 @@ SEGMENT_BYTES = 64 << 20  # least size of a file, if there is as much to save
 PIECE_BYTES = 16 << 20  # hashed and written at a time
 OTHER = "resume from another checkpoint"
 
-_NAME = re.compile(r"\.?replay-(\d{6,})-(rows-\d{2}|weights)\.bin(\.tmp)?")
+_NAME = re.compile(r"\.?replay-(\d{6,})-(rows-\d{2}|weights)\.bin((\.[0-9a-f]+)?\.tmp)?")
 
 
 def save_rows(
@@ -81,7 +81,7 @@ def write(
         arrays: one after the other.
         working: called after each piece, since gigabytes take minutes.
     """
-    temporary, digest, size = directory / f".{name}.tmp", hashlib.sha256(), 0
+    temporary, digest, size = temporary_path(directory / name), hashlib.sha256(), 0
     try:
         descriptor = new_file(temporary)
         with os.fdopen(descriptor, "wb", buffering=0) as file:

@@ -184,7 +184,7 @@ _NUMBERS = {
 }
 _READ = (
     "wall_seconds", "update", "agent_steps", "updates_per_s", "episodes", "online_score_mean", "online_score_max",
-    "seconds_left",
+    "seconds_left", "spent_seconds",
 )  # fmt: skip
 _NESTED = ("time_split", "resident_mb", "cpu_cores", "exchange_ms_by_worker")
 
@@ -302,6 +302,11 @@ def is_resumed(record: Mapping[str, Any]) -> bool:
     """Whether a record is the event of a resume. Its wall time is that of the checkpoint; what was recorded before for
     later times was undone."""
     return record.get("name") == "resumed"
+
+
+def minutes_began(resumed: Mapping[str, Any]) -> float:
+    """Wall seconds of the run at which the budget of minutes began, by the event of its last resume (empty: none)."""
+    return float(resumed.get("wall_seconds", 0.0) - resumed.get("spent_seconds", 0.0))
 
 
 def without_undone(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddrl.config import TrainConfig
-from ddrl.reporting.metrics import is_resumed, whole
+from ddrl.reporting.metrics import is_resumed, minutes_began, whole
 from ddrl.reporting.phases import EVALUATING, PHASES, STARTING, TRAINING
 
 Record = Mapping[str, Any]
@@ -42,9 +42,9 @@ class RunState:
         self.events: collections.deque[Record] = collections.deque(maxlen=_LOUD_EVENTS)
         self.lost_workers = 0
         self._phase_began = self._heard = now
-        self._trained = 0.0  # seconds in this command, when the newest `train` record came
-        self._trained_before = 0.0  # in this command, before its ranks were started the last time
-        self._started_at = 0.0  # wall seconds of the run at which they went on
+        self._trained = 0.0  # seconds that count to the budget of minutes, when the newest `train` record came
+        self._trained_before = 0.0  # the same before the ranks were started the last time, unless a resume says it
+        self._started_at = 0.0  # wall seconds of the run from which they count on
         self._end: float | None = None
         self._games: tuple[int, int] | None = None
 
@@ -86,7 +86,7 @@ class RunState:
         return now - self._phase_began
 
     def trained_seconds(self, now: float) -> float:
-        """Seconds of training in this command; 0 before it begins."""
+        """Seconds of training that count to the budget of minutes; 0 before it begins."""
         if not self.train:
             return 0.0
         since = now - self._heard if self.phase == TRAINING else 0.0
@@ -136,6 +136,7 @@ class RunState:
             self._trained_before, self._started_at = self._trained, 0.0
         if is_resumed(record):
             start = record["wall_seconds"]
-            self._started_at = start
+            self._started_at = minutes_began(record)
+            self._trained_before = 0.0 if "spent_seconds" in record else self._trained_before
             self.scores = [point for point in self.scores if point[0] <= start]
             self._set_evaluations([record for record in self._evaluated if record["wall_seconds"] <= start])

@@ -1,5 +1,5 @@
 """`python -m ddrl.roles RUN_DIR [--evaluates-only] [--resume] [--spent SECONDS]`: one rank of a job, started by
-`ddrl train` under mpirun. The seconds are those that starts that died have spent of the budget of minutes."""
+`ddrl train` under mpirun. The seconds are those of the budget of minutes that were spent before this start."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from ddrl.wording import counted, plural
 
 
 class Budget:
-    """Compares a run with its budgets: agent steps and updates of all its parts, and minutes of this part.
+    """Compares a run with its budgets: agent steps and updates of all its parts, and minutes.
 
     Args:
         config: settings of the run, with its budgets.
@@ -27,7 +27,7 @@ class Budget:
 
         Args:
             agent_steps: agent steps in all parts of the run.
-            seconds: wall time of this part of the run.
+            seconds: wall time that counts to the budget of minutes.
         """
         config = self.config
         if config.minutes and seconds >= 60 * config.minutes:
@@ -41,7 +41,7 @@ class Budget:
 
         Args:
             agent_steps: agent steps in the earlier parts.
-            seconds: wall time of the previous part, if this part only does what that one left undone; else 0.
+            seconds: wall time that they have used of the budget of minutes.
         """
         if self.last_update(self._start.version):
             return self.updates_used_up()

@@ -142,7 +142,8 @@ class ChiefRole:
         self.transport.open(self.coordinator.channels(start.parameters.size, len(slots)))
         self.transport.send(self.coordinator.begin(start.parameters, slots, start.optimizer_count))
         if resumed:
-            self.log.event("resumed", f"from update {start.version}", update=start.version)
+            spent = round(self.context.spent_seconds, 3) or None
+            self.log.event("resumed", f"from update {start.version}", update=start.version, spent_seconds=spent)
         for name, text in notes:
             self.log.event(name, text)
 

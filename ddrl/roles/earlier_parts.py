@@ -34,12 +34,13 @@ class EarlierParts:
     def end(self, budget: Budget) -> tuple[str, str] | None:
         """Status and message of a run whose earlier parts left nothing to train; None if they left something.
 
-        Minutes are counted anew in every part, unless only the final evaluation is missing. Only the last checkpoint of
-        a part says how long the part trained, so training continues from an older one.
+        Of the minutes, earlier parts have used what the launcher says (`spent_seconds`), or all of them if only the
+        final evaluation is missing. Only the last checkpoint of a part says how long the part trained, so training
+        continues from an older one.
         """
         done = self._context.evaluates_only and self.trained_seconds > 0.0
         if done and self._end:
             return self._end["status"], self._end["message"]
-        seconds = 60.0 * self._context.config.run.minutes if done else 0.0
+        seconds = 60.0 * self._context.config.run.minutes if done else self._context.spent_seconds
         reason = budget.used_up_before(self.agent_steps, seconds)
         return ("finished", reason) if reason else None

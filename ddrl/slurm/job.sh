@@ -56,7 +56,7 @@ if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then # Slurm before 23.02 does not set it
 fi
 
 # on_nodes LIMIT PROGRAM...: runs a program once on every node of the job, one component after the other; fails if that
-# takes longer than LIMIT seconds (0: no limit).
+# takes longer than LIMIT seconds.
 on_nodes() {
   local limit=$1 groups=("") group nodes
   shift
@@ -70,9 +70,11 @@ on_nodes() {
 
 # check_nodes: every node has the same ddrl.
 check_nodes() {
-  local found
+  local found limit=${NODE_SECONDS:-600}
   # shellcheck disable=SC2016 # expanded on the nodes
-  found=$(on_nodes 0 bash -c 'echo "$SLURMD_NODENAME: $(ddrl --version 2>/dev/null || echo no ddrl)"' | sort)
+  found=$(on_nodes "$limit" bash -c 'echo "$SLURMD_NODENAME: $(ddrl --version 2>/dev/null || echo no ddrl)"' | sort) \
+    || [[ $ASKED ]] || fail "not all nodes said within $limit s which ddrl they have; srun may have said why"
+  [[ ! $ASKED ]] || return 0 # no run begins
   if [[ $(cut -d: -f2 <<<"$found" | sort -u) != " ddrl "* || $(cut -d: -f2 <<<"$found" | sort -u | wc -l) != 1 ]]; then
     fail "the nodes differ (${found//$'\n'/, }): install one version where all see it, and name it as VENV in" \
       "${DDRL_SITE:-a site file}"
@@ -173,7 +175,7 @@ go_back() {
     fail "Slurm warned the job of its end in its first minute, so it does not go back into the queue: give sbatch a" \
       "--time that is longer than the warning before the end (--signal) and the start"
   fi
-  scontrol requeue "$THIS_JOB"
+  scontrol requeue "$THIS_JOB" || fail "Slurm does not put the job back into the queue: submit it again"
 }
 
 # launch RANKS: sets LAUNCH to the command that starts so many ranks, and what srun takes from its environment.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ddrl import checks, rundir, sealed
 from ddrl.files import tail
-from ddrl.reporting.metrics import is_sound, whole
+from ddrl.reporting.metrics import is_sound, minutes_began, whole
 from ddrl.wording import counted, plural
 
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
@@ -102,13 +102,12 @@ def _progress(
     from ddrl.reporting.texts import duration
 
     minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))
-    began = resumed.get("wall_seconds", 0.0)
     if steps:
         text = _share(train.get("agent_steps", 0), steps, "agent step")
     elif updates:
         text = _share(train.get("update", 0), updates, "update")
     elif minutes:
-        text = _share(max(0.0, train["wall_seconds"] - began) / 60, minutes, "minute")
+        text = _share(max(0.0, train["wall_seconds"] - minutes_began(resumed)) / 60, minutes, "minute")
     else:
         text = counted(train.get("agent_steps", 0), "agent step")
     if phase and isinstance(phase, str) and phase != "training":

@@ -57,15 +57,16 @@ def common(warning: int = WARNING_SECONDS) -> list[str]:
     return ["--open-mode=append", "--requeue", f"--signal=B:USR1@{warning}"]
 
 
-def minutes_for(minutes: float, warning: int = WARNING_SECONDS) -> str:
+def minutes_for(minutes: float, warning: int = WARNING_SECONDS, trained: float = 0.0) -> str:
     """The option for the time limit of a run of so many minutes, with time for its start, last evaluation and end.
 
     Args:
         minutes: of training.
         warning: seconds before its end at which the job is warned.
+        trained: minutes that the run has trained before.
     """
     earlier = math.ceil((warning - WARNING_SECONDS) / 60)
-    return f"--time={round(1.2 * minutes) + START_AND_END_MINUTES + earlier}"
+    return f"--time={round(1.2 * minutes - min(trained, minutes)) + START_AND_END_MINUTES + earlier}"
 
 
 def has_memory(words: Sequence[str], site: Site) -> bool:

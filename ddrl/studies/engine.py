@@ -75,11 +75,12 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
 
 
 def _status(plan: Plan, point: Point, interrupts: Interrupts) -> str:
-    """The status of a point. A requeued Slurm job waits for one that is running, as a lost node may seem to hold its
-    lock for a while."""
-    end = time.monotonic() + (run_lock.REQUEUED_SECONDS if run_lock.was_requeued() else 0.0)
-    while (status := plan.state(point).status) == "running" and time.monotonic() < end and not interrupts.stop:
+    """The status of a point, which a requeued Slurm job waits for if it is running: a lost node may seem to run it."""
+    if (status := plan.state(point).status) == "running" and run_lock.lost_node_seconds():
+        run_lock.tell_of_wait(plan.path(point))
+    while status == "running" and run_lock.lost_node_seconds() and not interrupts.stop:
         time.sleep(LOCK_SECONDS)
+        status = plan.state(point).status
     return status
 
 

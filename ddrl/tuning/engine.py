@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddrl import programs, rundir
+from ddrl import programs, run_lock, rundir
 from ddrl.config import TrainConfig
 from ddrl.envs.pinning import process_cores
 from ddrl.errors import UsageError
@@ -121,6 +121,7 @@ class Engine:
         self.seconds: list[float] = []
         self.attempts: dict[int, int] = {}
         self._locks: dict[int, contextlib.ExitStack] = {}
+        self._waits = False  # it has said so
 
     def run(self) -> bool:
         """Runs trials until all have ended or somebody asks to stop; returns False if somebody did."""
@@ -140,7 +141,7 @@ class Engine:
                             each.kill()
                     while not stopping and self.left and len(self.running) < len(self.slots) and self._start():
                         self.left -= 1
-                    if not self.running:
+                    if not self.running and (stopping or not self._may_wait()):
                         return not stopping
                     self._poll()
                     time.sleep(POLL_SECONDS)
@@ -204,6 +205,19 @@ class Engine:
         trial = self.study.ask(self.distributions)
         self._lock(trial.number)
         return trial
+
+    def _may_wait(self) -> bool:
+        """Whether to wait for a trial that is `running` in the journal: in a requeued Slurm job, since a lost node may
+        seem to run it."""
+        from optuna.trial import TrialState
+
+        if not (self.left and run_lock.lost_node_seconds()):
+            return False
+        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        if running and not self._waits:
+            self._waits = True
+            run_lock.tell_of_wait(self.plan.path(running[0].number))
+        return bool(running)
 
     def _lock(self, number: int) -> bool:
         stack = contextlib.ExitStack()

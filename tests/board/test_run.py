@@ -164,6 +164,16 @@ def test_what_a_resume_took_back_is_gone_before_the_run_writes_anew(tmp_path):
     assert run.summary()["left"] == 11.0, "1,100 agent steps, at the pace of all 5 s, not of the last one alone"
 
 
+def test_minutes_that_were_spent_before_a_resume_count_to_the_budget(tmp_path):
+    writer = make_run(tmp_path / "run", minutes=1.0)
+    writer.event("resumed", "from update 40", 40.0, spent_seconds=40.0)
+    writer.write(train_record(45))
+    assert seen(tmp_path / "run").summary()["progress"] == pytest.approx(0.75)
+    writer.event("resumed", "from update 45", 45.0)
+    writer.write(train_record(51))
+    assert seen(tmp_path / "run").summary()["progress"] == pytest.approx(0.1)
+
+
 def test_the_end_of_a_long_file_shows_nothing_that_a_resume_took_back(tmp_path):
     writer = make_run(tmp_path / "run")
     for line in range(2500):

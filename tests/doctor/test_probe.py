@@ -67,7 +67,7 @@ def test_a_link_in_the_place_of_the_directory_is_not_followed(tmp_path):
 def test_only_files_that_ranks_write_are_removed(tmp_path):
     rank = Probe(tmp_path, "job", 0)
     rank.arrive("n0")
-    for name in ("thesis", "rank-1", "rank-1.77.tmp", "token.78.tmp"):
+    for name in ("thesis", "rank-1", ".rank-1.77.tmp", ".token.7f.tmp"):
         (tmp_path / ".ddrl-doctor-job" / name).touch()
     rank.clean()
     assert [file.name for file in (tmp_path / ".ddrl-doctor-job").iterdir()] == ["thesis"]

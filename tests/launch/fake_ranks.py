@@ -34,6 +34,8 @@ def main() -> int:
     (run_dir / f"pid-{rank}").write_text(str(os.getpid()))
     if "--resume" in sys.argv:
         (run_dir / "resumed").touch()
+    if "--spent" in sys.argv:
+        (run_dir / "spent").write_text(sys.argv[sys.argv.index("--spent") + 1])
     if "--evaluates-only" in sys.argv:
         (run_dir / "evaluates-only").touch()
     if behavior in ("obedient", "polite", "willing", "slow", "deaf"):

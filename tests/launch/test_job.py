@@ -9,16 +9,20 @@ import sys
 import pytest
 
 from cluster.job import Job
+from ddrl import checkpoint as checkpoints
 from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.launch import job
+from ddrl.launch import job, outcome
 from ddrl.options import parse, settings_of
+from ddrl.reporting.metrics import MetricsWriter
+from ddrl.reporting.phases import EVALUATING
 from ddrl.roles import __main__ as rank_program
 from ddrl.roles import compute, main
 from ddrl.types import Machine
 from ddrl.wanted import Wanted, checked
+from tests.launch.support import checkpoint
 
 MACHINE = Machine(8, 1 << 40)
 FINE = {"host": "n1", "version": "1.0"}
@@ -130,6 +134,13 @@ def resume_or_start(path, *options):
     return parse(["ba3c", "--preset", "smoke", "--resume-or-start", "--run-dir", str(path), *options], MACHINE)
 
 
+def begun(tmp_path, seconds=420.0):
+    """The directory of a run that has trained for so many of its 7 minutes."""
+    path, config = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
+    checkpoints.save(path, checkpoint(config, seconds), keep=1)
+    return path
+
+
 def test_resume_or_start_begins_a_run_and_goes_on_with_it(tmp_path):
     path = tmp_path / "run"
     first = resume_or_start(path, "--minutes", "7")
@@ -179,15 +190,58 @@ def test_rank_0_locks_the_run_directory(tmp_path):
     ],
 )
 def test_what_a_run_that_goes_on_still_lacks(tmp_path, result, options, alone):
-    path, _ = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
+    path = begun(tmp_path)
     rundir.write_json(path / rundir.RESULT, result)
     with contextlib.ExitStack() as stack:
         agreed = job.prepare(Wanted(resume_or_start(path, *options).config, path), stack)
     assert agreed["evaluates_only"] is alone and not (path / rundir.RESULT).exists()
 
 
+LOST = {"status": "failed", "message": "server 0 died", "lost": "server 0 died"}
+
+
+@pytest.mark.parametrize(
+    ("result", "told", "alone"),
+    [
+        (None, ("checkpoint", "final"), True),
+        (LOST, ("checkpoint", "final"), True),
+        ({"status": "failed"}, ("checkpoint", "final"), False),
+        ({"status": "stopped"}, ("checkpoint", "final"), False),
+        (None, ("checkpoint",), False),
+        (None, ("checkpoint", "checkpoint_failed", "final"), False),
+        (None, ("checkpoint", "final", "resumed"), False),
+        (None, ("checkpoint", "final", "resumed", "final"), True),
+    ],
+)
+def test_a_run_that_died_in_its_final_evaluation_lacks_that_alone(tmp_path, result, told, alone):
+    """But training too if the last checkpoint could not be saved, or a further start has begun to train."""
+    path = begun(tmp_path)
+    config = rundir.load_config(path)
+    writer = MetricsWriter(path)
+    for name in told:
+        phase = {"phase": EVALUATING} if name == "final" else {}
+        writer.event("phase" if name == "final" else name, "", 5.0, **phase)
+    writer.close()
+    if result:
+        rundir.write_json(path / rundir.RESULT, result)
+    assert outcome.lacks_evaluation_only(path, config) is alone
+    longer = config.changed(run={"minutes": 8.0})
+    rundir.update_run_dir(path, longer)  # as by a start that died before it trained
+    assert not outcome.lacks_evaluation_only(path, longer)
+
+
+def test_the_minutes_of_a_job_are_those_of_the_whole_run(tmp_path):
+    """All starts of a job have one command. Those that a user gives with --resume count from now."""
+    path = begun(tmp_path, 240.0)
+    again = ["--resume-or-start", "--run-dir", str(path), "--minutes", "7"]
+    for words, spent in ((again, 240.0), (["--resume", str(path)], 0.0), ([*again, "--minutes", "0"], 0.0)):
+        with contextlib.ExitStack() as stack:
+            agreed = job.prepare(checked(words, MACHINE, with_game=False), stack)
+        assert (agreed["spent_seconds"], agreed["resume"]) == (spent, True)
+
+
 def test_a_resume_that_names_minutes_wants_them(tmp_path):
-    path, _ = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
+    path = begun(tmp_path)
     rundir.write_json(path / rundir.RESULT, {"status": "finished", "unevaluated": True})
     assert not parse(["--resume", str(path)], MACHINE).trains_more
     assert not resume_or_start(path, "--minutes", "7").trains_more, "it may be the same command again"

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from cluster import launch as cluster_launch
 from ddrl import algorithms, rundir
+from ddrl import checkpoint as checkpoints
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
@@ -27,6 +28,7 @@ from ddrl.launch.processes import session_members, stat_of
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import DRAWING
 from ddrl.types import Machine
+from tests.launch.support import checkpoint
 
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parent
@@ -327,11 +329,24 @@ def test_a_run_that_lacks_its_final_evaluation_makes_that_alone(tmp_path, monkey
     monkeypatch.setattr(launch, "finish", lambda *arguments: None)
     run, exchange = RunConfig(run_dir=str(tmp_path / "run")), ExchangeConfig(workers=1, parameter_servers=0)
     path, config = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=run, exchange=exchange))
+    checkpoints.save(path, checkpoint(config, 600.0), keep=1)
     rundir.write_json(path / rundir.RESULT, {"status": "finished", "unevaluated": True})
     program = (sys.executable, str(TESTS / "fake_ranks.py"), "normal")
     config = config.changed(run={"minutes": minutes})
     assert launch.train(config, path, Machine(2, 1 << 40), Console(), program) == 0
     assert (path / "resumed").exists() and (path / "evaluates-only").exists() == alone
+
+
+@pytest.mark.parametrize(("minutes_of_run", "spent"), [(True, 240.0), (False, 0.0)])
+def test_the_ranks_know_what_a_run_has_spent_of_its_minutes(tmp_path, monkeypatch, minutes_of_run, spent):
+    monkeypatch.setattr(launch, "finish", lambda *arguments: None)
+    run, exchange = RunConfig(run_dir=str(tmp_path / "run")), ExchangeConfig(workers=1, parameter_servers=0)
+    path, config = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=run, exchange=exchange))
+    checkpoints.save(path, checkpoint(config, 240.0), keep=1)
+    program = (sys.executable, str(TESTS / "fake_ranks.py"), "normal")
+    machine = Machine(2, 1 << 40)
+    assert launch.train(config, path, machine, Console(), program, minutes_of_run=minutes_of_run) == 0
+    assert float((path / "spent").read_text()) == spent
 
 
 def test_a_run_that_starts_again_from_its_beginning_takes_back_what_the_dead_start_recorded(tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "board-writes-its-page-in-place",
         "ddrl/files.py",
-        'temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")',
+        "temporary = temporary_path(path)",
         "temporary = path",
         ("tests/board/test_page.py::test_a_file_that_is_not_written_to_its_end_leaves_the_one_before",),
         "A full disk or Ctrl-C leaves half a page, or half a config.json, in the place of a whole one.",

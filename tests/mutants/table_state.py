@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "checkpoint-is-written-in-place",
         "ddrl/checkpoint.py",
-        'temporary = path.with_name(f".{path.name}.tmp")',
+        "temporary = temporary_path(path)",
         "temporary = path",
         ("tests/test_checkpoint.py::test_a_file_has_its_name_only_when_it_is_whole",),
         "A crash in the middle of a save leaves half a checkpoint under its name.",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ddrl.errors import UsageError
+from ddrl.files import temporary_path
 from ddrl.replay import storage
 from ddrl.replay.replay import Replay
 from tests.replay.simulators import Simulators
@@ -130,7 +131,7 @@ def test_the_manifest_before_the_last_stays_good(tmp_path):
     oldest = replay.save(tmp_path)
     replay.add(simulators.unroll(20))
     older, expected = replay.save(tmp_path), replay.sample(np.random.default_rng(0), 64)
-    (tmp_path / ".replay-000009-weights.bin.tmp").write_bytes(b"left by a save that was killed")
+    temporary_path(tmp_path / "replay-000009-weights.bin").write_bytes(b"left by a save that was killed")
     (tmp_path / "notes.txt").write_text("not ours")
     replay.add(simulators.unroll(60))
     replay.save(tmp_path)

@@ -243,6 +243,18 @@ def test_a_resumed_run_counts_the_time_of_this_command():
     assert state.trained_seconds(10.0) == 5.0
 
 
+def test_minutes_that_were_spent_before_count_to_the_budget():
+    state = RunState(TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": 20.0}))
+    resumed = {"kind": "event", "name": "resumed", "text": "from update 3", "wall_seconds": 700.0}
+    state.add(resumed | {"spent_seconds": 600.0}, 5.0)
+    state.add(TRAIN | {"wall_seconds": 705.0, "phase": "training"}, 10.0)
+    assert state.budget(10.0) == (605.0, 1200.0, "") and state.training_left(10.0) == 595.0
+    state.add(resumed | {"name": "restarted"}, 20.0)
+    state.add(resumed | {"spent_seconds": 615.0}, 25.0)
+    state.add(TRAIN | {"wall_seconds": 702.0}, 30.0)
+    assert state.trained_seconds(30.0) == 617.0
+
+
 def test_the_steps_of_earlier_parts_took_no_time_of_this_command():
     """Nine million steps in two seconds would leave the last million a fifth of a second."""
     state = RunState(TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": 0.0, "agent_steps": 10_000_000}))

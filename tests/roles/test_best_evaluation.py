@@ -12,6 +12,7 @@ import pytest
 
 from ddrl import algorithms, rundir
 from ddrl import checkpoint as checkpoints
+from ddrl.files import temporary_path
 from ddrl.roles import best_evaluation
 from ddrl.roles.best_evaluation import BestEvaluation
 from ddrl.types import Machine
@@ -125,7 +126,7 @@ def test_a_file_that_cannot_be_read_now_is_not_replaced_by_what_may_be_worse(beg
 
 def test_what_a_killed_evaluator_left_goes_away_at_the_next_start(begin, tmp_path):
     begin().play(5, 3.0)
-    leftover = tmp_path / "checkpoints" / ".best.npz.tmp"
+    leftover = temporary_path(tmp_path / "checkpoints" / "best.npz")
     leftover.write_bytes(b"half")
     begin()
     assert not leftover.exists() and begin().best.version == 5

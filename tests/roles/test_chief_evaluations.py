@@ -320,6 +320,20 @@ def test_a_run_whose_minutes_are_used_up_only_evaluates_where_that_is_all_that_i
     assert result["message"] == "the budget of 10 minutes is used up" and "unevaluated" not in result
 
 
+def test_a_run_whose_minutes_were_used_up_before_only_evaluates(play):
+    """As by a job that was requeued after a death in the final evaluation."""
+    job = play(version=2, resumed=True, run={"minutes": 10.0}, agent_steps=640, counters=ACTED, spent_seconds=600.5)
+    (resumed,) = job.events("resumed")
+    assert resumed["spent_seconds"] == 600.5
+    job.chief.advance()
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
+    assert job.files() == [] and job.chief._trained_seconds == 600.0
+    job.result(2, mean=3.0)
+    job.chief.advance()
+    result = job.ended()
+    assert (result["status"], result["message"]) == ("finished", "the budget of 10 minutes is used up")
+
+
 def test_a_request_to_stop_before_all_else_leaves_the_final_evaluation_alone_to_be_made(play):
     """Where it counted as one in training, the next start would train for all minutes once more."""
     job = play(version=2, resumed=True, run={"minutes": 10.0}, agent_steps=640, counters=ACTED, evaluates_only=True)

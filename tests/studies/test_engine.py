@@ -160,6 +160,7 @@ def test_a_point_that_another_process_runs_is_left_to_it(tmp_path, capsys):
 def test_a_requeued_job_waits_for_a_point_that_a_lost_node_seems_to_run(tmp_path, monkeypatch):
     """Without that its task of the array would end well, and nobody would run the point."""
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    monkeypatch.setattr(run_lock, "STARTED", time.monotonic())
     runner = Runner()
     _, plan = begun(tmp_path, runner)
     path = plan.path(plan.points[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -179,6 +180,21 @@ def test_a_trial_that_another_process_runs_is_left_alone(second_waits, tmp_path)
         assert states(tmp_path) == ["COMPLETE", "RUNNING"]
     assert tune(tmp_path, "--task", "7") == 0
     assert states(tmp_path) == ["COMPLETE", "COMPLETE"]
+
+
+def test_a_requeued_job_waits_for_a_trial_that_a_lost_node_seems_to_run(second_waits, tmp_path, monkeypatch):
+    """Without that its task of the array would end well, and nobody would run the trial."""
+    thread = stop_soon(tmp_path)
+    begin(tmp_path, "--trials", "2")
+    thread.join()
+    second_waits()
+    claim, told = os.open(tmp_path / "claims" / "0001", os.O_RDWR), []
+    fcntl.flock(claim, fcntl.LOCK_EX)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    monkeypatch.setattr(run_lock, "STARTED", time.monotonic())
+    monkeypatch.setattr(run_lock, "tell_of_wait", lambda path: (told.append(path), os.close(claim)))
+    assert tune(tmp_path, "--task", "1") == 0
+    assert states(tmp_path) == ["COMPLETE", "COMPLETE"] and told == [tmp_path / "trials" / "0001"]
 
 
 def test_a_process_that_stands_still_while_it_takes_a_trial_is_not_waited_for_for_ever(
