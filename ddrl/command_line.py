@@ -7,6 +7,7 @@ help keeps the line breaks of the source, so the pages are made here.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -302,7 +303,7 @@ class _Words:
             return word
         if not self._words or self._words[0].startswith("--"):
             name = name_of(word)
-            seen = f", not {self._words[0]}; or write --{name}={self._words[0]}" if self._words else ""
+            seen = f", not {self._words[0]}; or write --{name}={shlex.quote(self._words[0])}" if self._words else ""
             raise UsageError(f"--{name}: it needs a value{seen}")
         # As one word, or a value that begins with a dash would be taken for an option.
         return f"{word}={_checked_value(option, self._words.pop(0))}"

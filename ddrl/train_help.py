@@ -244,7 +244,7 @@ def _presets(start: Any, machine: Machine) -> dict[str, TrainConfig]:
 
 def _about(named: str | None, start: Any) -> Iterator[str]:
     if named:
-        yield " ".join(_module_says(algorithms.algorithm_named(start.algorithm)))
+        yield " ".join(_is_said_of(algorithms.algorithm_named(start.algorithm)))
     whose = f"the run in {start.resume}" if start.resume else f"--preset {start.preset}"
     if named:
         yield f"Values in brackets are those of {whose}, and of presets that have others."
@@ -260,10 +260,10 @@ def _listed(names: Sequence[str]) -> str:
 def _algorithm_section() -> Section:
     """A section with every name of an algorithm.
 
-    A name that does not say what it is has the first paragraph of the algorithm's module.
+    A name that does not say what it is has the first paragraph about the algorithm.
     """
     return Section("algorithms", [
-        Entry(name, known.about or _module_says(algorithm)[0])
+        Entry(name, known.about or _is_said_of(algorithm)[0])
         for algorithm in algorithms.ALGORITHMS.values() for name, known in algorithm.names.items()
     ])  # fmt: skip
 
@@ -284,10 +284,16 @@ def _says(function: Any) -> str:
     return first_sentence(" ".join(paragraphs(inspect.getdoc(function))[:1]))
 
 
-def _module_says(algorithm: algorithms.Algorithm) -> list[str]:
-    """The first two paragraphs of the module that an algorithm is in."""
-    module = sys.modules.get(algorithm.settings.__module__)
-    return (paragraphs(getattr(module, "__doc__", "")) or [""])[:2]
+def _is_said_of(algorithm: algorithms.Algorithm) -> list[str]:
+    """The first two paragraphs of the module that an algorithm is in; of its settings' class if the module says nothing
+    or has several algorithms."""
+    settings = algorithm.settings
+    alone = [each.settings.__module__ for each in algorithms.ALGORITHMS.values()].count(settings.__module__) == 1
+    said = paragraphs(getattr(sys.modules.get(settings.__module__), "__doc__", "")) if alone else []
+    own = settings.__doc__ or ""
+    if not said and not own.startswith(f"{settings.__name__}("):  # the signature, which `dataclass` gives in its place
+        said = paragraphs(own)
+    return (said or [""])[:2]
 
 
 def _groups(usable: Collection[Option], describe: _Describer, algorithm: str) -> Iterator[Section]:

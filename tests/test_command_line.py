@@ -75,6 +75,7 @@ def test_values(words, wanted):
         (["first", "--sizes", "3", "x"], "--sizes x: must be a whole number"),
         (["first", "--learning-rate=fast"], "--learning-rate fast: must be a number"),
         (["first", "--text", "--loud"], "--text: it needs a value, not --loud; or write --text=--loud"),
+        (["first", "--text", "--a b"], "not --a b; or write --text='--a b'"),
         (["first", "--count"], "--count: it needs a value"),
         (["first", "--loud=false"], "--loud=false: it takes no value; write --loud or --no-loud"),
         (["first", "--no-loud=1"], "--no-loud=1: it takes no value; write --loud or --no-loud"),

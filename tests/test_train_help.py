@@ -115,6 +115,49 @@ def test_an_algorithm_of_a_plugin_has_such_a_page(page):
     assert "--replay-capacity" not in text
 
 
+TWO = """
+import dataclasses
+from typing import ClassVar
+
+from ddrl.algorithms import Name, ppo
+from ddrl.plugins import register_algorithm
+
+
+@dataclasses.dataclass(frozen=True)
+class First(ppo.PPOConfig):
+    \"\"\"What the first is for.\"\"\"
+
+    name: ClassVar[str] = "first"
+
+
+@dataclasses.dataclass(frozen=True)
+class Second(ppo.PPOConfig):
+    name: ClassVar[str] = "second"
+
+
+for each in (First, Second):
+    presets = {"default": lambda game, machine, each=each: ppo.ALGORITHM.names["ppo"].presets["default"](
+        game, machine).changed(algorithm=each())}
+    names = {each.name: Name(each.name, presets)}
+    register_algorithm(dataclasses.replace(ppo.ALGORITHM, settings=each, names=names))
+"""
+
+
+@pytest.mark.parametrize("about", ["", '"""What the file is for."""'])
+def test_each_of_several_algorithms_in_a_file_has_the_text_of_its_own_settings(about, page, tmp_path):
+    plugin = tmp_path / "two.py"
+    plugin.write_text(about + TWO)
+    assert page("first", "--plugin", str(plugin), "--help").splitlines()[2] == "What the first is for."
+    text = page("--plugin", str(plugin), "--help")
+    assert re.search(r"^  first +What the first is for\.\n  second *$", text, re.MULTILINE)
+
+
+def test_an_algorithm_alone_in_a_file_without_a_text_has_that_of_its_settings(page, tmp_path):
+    plugin = tmp_path / "one.py"
+    plugin.write_text(TWO.replace("(First, Second)", "(First,)"))
+    assert page("first", "--plugin", str(plugin), "--help").splitlines()[2] == "What the first is for."
+
+
 def test_more_options_than_fit_are_named(page, monkeypatch):
     monkeypatch.setattr(train_help, "MOST_LINES", 64)
     text = page("ppo", "--help")

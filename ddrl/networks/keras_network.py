@@ -146,7 +146,8 @@ def _check_variables(name: str, model: Any) -> None:
         raise UsageError(
             f"network {name}: {path} is not a trainable variable, and workers exchange gradients only: use "
             "LayerNormalization or GroupNormalization for BatchNormalization, and no Dropout, frozen layers, or "
-            "recurrent layers (Keras' own have such a variable even without dropout; stack observations instead)"
+            "recurrent layers (Keras' own have such a variable even without dropout); for a memory, use convolutions "
+            "or attention over stacked observations"
         )
     for variable in model.trainable_variables:
         if variable.dtype != "float32":

@@ -22,7 +22,6 @@ from ddrl.types import Machine
 Settings = TypeVar("Settings", bound="StudySettings")
 LONGEST_EVALUATION_MINUTES = 60.0
 MOST_REPEATS = 1_000  # of each point; every one is a run with a directory
-Preset = Literal["default", "laptop", "smoke", "stooke", "mujoco"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +84,8 @@ class StudySettings:
 class TrainingSettings(StudySettings):
     """What points depend on that are made of the settings of `ddrl train`."""
 
-    preset: Preset = "laptop"
-    """Preset of `ddrl train` that each point begins with."""
+    preset: str = "laptop"
+    """Preset of `ddrl train` that each point begins with, such as default, laptop, or smoke."""
     games: tuple[str, ...] = ("breakout",)
     """Games, as for `ddrl train --game`."""
     train_options: str = ""
@@ -287,7 +286,7 @@ def from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 @functools.lru_cache
 def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: Machine) -> TrainConfig:
-    """The settings of `ddrl train ALGORITHM` for a game, without evaluator and video.
+    """The settings of `ddrl train ALGORITHM` for a game, without evaluator, video, and a target of the preset's.
 
     Raises:
         UsageError: --train-options cannot be read, or are refused.
@@ -299,8 +298,11 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
     except ValueError as error:
         raise UsageError(f"--train-options {settings.train_options}: {error}") from error
     often = ["--log-every-seconds", f"{settings.report_seconds:g}"]
-    config = parse([algorithm, "--preset", settings.preset, "--game", game, *often, *words], machine).config
-    return config.changed(evaluation={"evaluator": False}, run={"video": False})
+    given = parse([algorithm, "--preset", settings.preset, "--game", game, *often, *words], machine)
+    evaluation: dict[str, Any] = {"evaluator": False}
+    if "target_score" not in given.chosen:  # a preset's, at which a study's runs do not end
+        evaluation["target_score"] = None
+    return given.config.changed(evaluation=evaluation, run={"video": False})
 
 
 def budget(minutes: float, agent_steps: int = 0) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`ddrl study variants`: one algorithm with several sets of options, chosen by the user, compared by their scores."""
+"""`ddrl study variants`: sets of options, also of several algorithms, chosen by the user, compared by their scores."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ UNCHANGED = "as the preset has it"
 
 @dataclasses.dataclass(frozen=True)
 class VariantsSettings(TargetSettings, ScoredSettings):
-    """One algorithm with several sets of options, each with the same seeds: what do they change? The first variant is
-    what the others are compared with."""
+    """Several sets of options of one algorithm, or several algorithms, each with the same seeds: what do they change?
+    The first variant is what the others are compared with."""
 
     algorithm: str = "ba3c"
-    """Algorithm of `ddrl train`."""
+    """Algorithm of `ddrl train` of the variants that name none."""
     variants: tuple[str, ...] = (f"{UNCHANGED}:", "half the rate:--learning-rate 3.5e-4")
     """NAME:OPTIONS, a word each: options of `ddrl train` that a variant has beside --train-options, such as
-    "large:--batch-size 256". A variant without options is the preset itself."""
+    "large:--batch-size 256". They may begin with an algorithm, as in "clipped:ppo --clip-range 0.1". A variant without
+    options is the preset itself."""
     verdict: Literal["agent-steps", "minutes"] = "agent-steps"
     """Where all runs reached --target-score, variants are compared by the agent steps or by the minutes that they took,
     otherwise by their final scores."""
@@ -69,9 +70,15 @@ class VariantsSettings(TargetSettings, ScoredSettings):
 
     @property
     def options(self) -> dict[str, str]:
-        """Name -> options of each variant."""
+        """Name -> what each variant has behind the colon: options, with or without an algorithm before them."""
         parts = [variant.partition(":") for variant in self.variants]
         return {name.strip(): words.strip() for name, _, words in parts}
+
+    def trained(self, variant: str) -> tuple[str, str]:
+        """The algorithm of a variant, and its options."""
+        words = self.options[variant]
+        first, *rest = words.split(maxsplit=1) or [""]
+        return (first, "".join(rest)) if first and not first.startswith("-") else (self.algorithm, words)
 
     def axes(self, machine: Machine) -> Iterator[Labels]:
         """Yields the points seed by seed, so that a study that is stopped after a seed has runs of all variants."""
@@ -82,11 +89,10 @@ class VariantsSettings(TargetSettings, ScoredSettings):
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         name = labels["variant"]
-        words = f"{self.train_options} {self.options[name]}".strip()
+        algorithm, options = self.trained(name)
+        words = f"{self.train_options} {options}".strip()
         with refusals_of(f"variant {name}"):
-            config = base_config(
-                dataclasses.replace(self, train_options=words), self.algorithm, labels["game"], machine
-            )
+            config = base_config(dataclasses.replace(self, train_options=words), algorithm, labels["game"], machine)
         evaluation: dict[str, Any] = {
             "evaluator": self.score == "evaluation",
             "eval_games": self.eval_games,
@@ -114,9 +120,10 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
         whole = [] if self.stop_at_target else systems  # runs that end at the target have no final score to compare
         last = functools.partial(last_score, score=self.score_name)
+        *others, algorithm = dict.fromkeys(self.trained(name)[0] for name in self.options)
         of_all, profiles = across_games.together(whole, last)
         return Report(
-            heading=f"{self.algorithm} with other options",
+            heading=f"{', '.join(others)} and {algorithm}" if others else f"{algorithm} with other options",
             caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes, self.score_name)}",
             finding=sentences(notes),
             tables=[*tables, *of_all],
@@ -189,7 +196,7 @@ def point_name(settings: VariantsSettings, labels: Labels) -> str:
 
 VARIANTS = Study(
     name="variants",
-    about="one algorithm with several sets of options of your own, compared by their scores",
+    about="algorithms and sets of options of your own choice, compared by their scores",
     defaults=VariantsSettings(minutes=10.0),
     quick_changes={"minutes": 0.2, "repeats": 2, "eval_games": 10, "train_options": "--eval-every-updates 100"},
     point_name=point_name,

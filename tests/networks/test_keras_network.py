@@ -181,7 +181,7 @@ def test_a_model_that_is_built_when_it_is_called():
 @pytest.mark.parametrize("layer", ["BatchNormalization", "Dropout", "GRU", "LSTM", "SimpleRNN"])
 def test_what_a_layer_changes_by_itself_is_refused(layer, monkeypatch):
     monkeypatch.setitem(globals(), "layered", with_layer(layer))
-    said = r"is not a trainable variable, .*use LayerNormalization .* or recurrent layers \(.*stack observations"
+    said = r"is not a trainable variable, .*use LayerNormalization .* or recurrent layers \(.*attention over stacked"
     with pytest.raises(UsageError, match=said) as error:
         made("layered")
     assert "\n" not in str(error.value)

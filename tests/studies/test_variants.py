@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from ddrl import plugin_modules
 from ddrl.errors import UsageError
 from ddrl.studies.measures import EVALUATION
 from ddrl.studies.point_checks import check_environments
@@ -15,6 +16,29 @@ from ddrl.studies.variants import VARIANTS
 from tests.studies.support import MACHINE
 
 THREE = ("plain:", "no backup:--quorum 2", "large batch: --batch-size 256 --learning-rate 1e-3")
+
+
+FAST = """
+import dataclasses
+from typing import ClassVar
+
+from ddrl.algorithms import Name, a2c
+from ddrl.plugins import register_algorithm
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(a2c.A2CConfig):
+    name: ClassVar[str] = "fast-a2c"
+
+
+def fast(game, machine):
+    config = a2c.ALGORITHM.names["a2c"].presets["smoke"](game, machine)
+    return config.changed(algorithm=Settings(), optimizer={"batch_size": 8}, evaluation={"target_score": 1.0})
+
+
+names = {"fast-a2c": Name("fast A2C", {"default": fast, "fast": fast})}
+register_algorithm(dataclasses.replace(a2c.ALGORITHM, settings=Settings, names=names))
+"""
 
 
 def settings(**changes):
@@ -39,6 +63,31 @@ def test_each_variant_has_its_options_beside_the_common_ones():
     plain, quorum, large = (point.config for point in points[:3])
     assert (plain.exchange.quorum, quorum.exchange.quorum) == (0, 2)
     assert (large.optimizer.batch_size, large.optimizer.learning_rate) == (256, 1e-3)
+
+
+def test_a_variant_may_have_another_algorithm():
+    chosen = settings(
+        algorithm="ppo",
+        variants=("plain:", "narrow: ppo --clip-range 0.05", "short:a2c"),
+        train_options="--discount 0.9",
+    )
+    plain, narrow, short = (point.config for point in VARIANTS.points(chosen, MACHINE)[:3])
+    assert [config.title for config in (plain, narrow, short)] == ["ppo", "ppo", "a2c"]
+    assert (narrow.algorithm.clip_range, {each.algorithm.discount for each in (plain, narrow, short)}) == (0.05, {0.9})
+    report = VARIANTS.report(chosen, finished(chosen, lambda name, seed: 20.0))
+    assert report.heading == "ppo and a2c"
+    of_one = settings()
+    assert VARIANTS.report(of_one, finished(of_one, lambda name, seed: 1.0)).heading == "ba3c with other options"
+
+
+def test_points_may_have_a_preset_that_only_an_algorithm_of_a_plugin_has(tmp_path):
+    plugin = tmp_path / "fast.py"
+    plugin.write_text(FAST)
+    plugin_modules.load((str(plugin),))
+    chosen = settings(preset="fast", algorithm="fast-a2c", variants=("plain:", "other:--discount 0.9"))
+    configs = [point.config for point in VARIANTS.points(chosen, MACHINE)]
+    assert {config.optimizer.batch_size for config in configs} == {8}
+    assert {config.evaluation.target_score for config in configs} == {None}, "the preset's target is not the study's"
 
 
 def test_variants_of_a_layer_that_the_network_lacks_are_refused():
@@ -141,6 +190,8 @@ def test_or_minutes():
         ({"variants": ("plain:", "plain:--workers 2")}, "--variants plain: give two or more"),
         ({"variants": ("plain:", "odd:--no-such-option 3")}, "variant odd: .*--no-such-option"),
         ({"algorithm": "ba4c"}, "ba4c.*did you mean ba3c"),
+        ({"variants": ("plain:", "other:ba4c --workers 2")}, "variant other: ba4c.*did you mean ba3c"),
+        ({"preset": "lapdog"}, "--preset lapdog: there is none of that name; did you mean laptop"),
         ({"stop_at_target": True}, "--stop-at-target.*no target"),
     ],
 )
