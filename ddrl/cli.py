@@ -41,7 +41,7 @@ COMMANDS = {
     "diff": ("RUN RUN", "Print the settings in which two runs differ."),
     "board": ("[RUNS]", "Watch and compare runs on a web page, on this machine alone or as one file."),
     "submit": ("COMMAND", "Submit train, study, or tune as Slurm jobs, with the same options."),
-    "status": ("[RUN...]", "List Slurm jobs, or the runs that are named, with their progress and scores."),
+    "status": ("[RUN...]", "List Slurm jobs, or without Slurm the runs here, with their progress and scores."),
     "logs": ("RUN", "Print what the jobs of a run have printed; -f follows it."),
     "plugins": ("", "List algorithms, networks, environments, and more, and where they come from."),
     "bench": ("NAME", "Measure one of"),

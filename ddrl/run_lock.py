@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
+import socket
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ddrl.errors import UsageError
-from ddrl.files import append_regular
+from ddrl.files import append_regular, open_regular, tail
 
 LOCK = "lock"
-"""Name of the file in the directory that is locked."""
+"""Name of the file in the directory that is locked. It says which process locked it last, and on which host."""
 BUSY_SECONDS = 0.5
 """How long a lock is tried again: whoever looks whether a run is still running holds it for a moment."""
 REQUEUED_SECONDS = 120.0
@@ -22,6 +24,12 @@ REQUEUED_SECONDS = 120.0
 lost node until its lease ends."""
 STARTED = time.monotonic()
 """When this process started, to within its imports."""
+LIVELY_SECONDS = 30.0
+"""A run without a result that wrote within this time counts as running, even if its lock cannot be seen, as that of
+another node."""
+MOST_BYTES = 300
+"""What is read of a lock's file."""
+_HOLDER = re.compile(rb"(\d{1,20}) ([\w.-]{1,255})\n", re.ASCII)
 
 
 @contextlib.contextmanager
@@ -47,7 +55,32 @@ def locked(path: Path, refusal: str = "") -> Iterator[int]:
         descriptor = lock.fileno()
         if flock(descriptor, BUSY_SECONDS, 0.05) is False and not _lock_of_a_lost_node(descriptor, path):
             raise UsageError(refusal or f"{path} is being trained by another process: stop that one first")
+        _sign(path / LOCK, descriptor)
         yield descriptor
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process has locked a directory; false on a file system without locks."""
+    try:
+        with open_regular(path / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look at the same time
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def holder(path: Path) -> str:
+    """Who locked a directory last, such as 'process 4711 on node7'; empty if it is not known."""
+    found = _HOLDER.fullmatch(tail(path / LOCK, MOST_BYTES))
+    return f"process {found[1].decode()} on {found[2].decode()}" if found else ""
+
+
+def is_lively(changed: float, log_every_seconds: float) -> bool:
+    """Whether a run whose metrics changed at that time, in seconds since 1970, wrote them lately."""
+    age = abs(time.time() - changed)  # after a clock was set back, files are from the future
+    return age < max(LIVELY_SECONDS, 3 * log_every_seconds)
 
 
 def flock(descriptor: int, seconds: float, pause: float) -> bool | None:
@@ -84,6 +117,19 @@ def tell_of_wait(path: Path) -> None:
     """Says that this process waits for the lock of a directory for `lost_node_seconds`."""
     wait = f"this requeued job waits up to {lost_node_seconds():.0f} s, in case a lost node holds its lock"
     print(f"ddrl: {path} is in use by another process; {wait}", file=sys.stderr, flush=True)
+
+
+def _sign(lock: Path, descriptor: int) -> None:
+    """Writes into a lock's file who holds it, unless it has another text, which may be somebody's.
+
+    An error is ignored: nothing but `holder` needs the text.
+    """
+    with contextlib.suppress(OSError):
+        with open_regular(lock) as file:
+            said = file.read(MOST_BYTES)
+        if not said or _HOLDER.fullmatch(said):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
 
 def _lock_of_a_lost_node(descriptor: int, path: Path) -> bool:

@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import socket
 import types
 
 import pytest
@@ -339,6 +340,16 @@ def test_a_directory_that_is_being_trained_is_not_taken(tmp_path):
     with run_lock.locked(path), pytest.raises(UsageError, match="is being trained by another process"):
         rundir.create_run_dir(config)
     assert (path / "config.json").read_text() == SETTINGS
+
+
+def test_only_who_works_in_a_directory_holds_its_lock(tmp_path):
+    assert not run_lock.is_held(tmp_path) and run_lock.holder(tmp_path) == ""
+    with run_lock.locked(tmp_path):
+        assert run_lock.is_held(tmp_path)
+        assert run_lock.holder(tmp_path) == f"process {os.getpid()} on {socket.gethostname()}"
+    with (tmp_path / run_lock.LOCK).open("rb") as looks:
+        fcntl.flock(looks, fcntl.LOCK_SH)
+        assert not run_lock.is_held(tmp_path), "another process looks, too"
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from ddrl import checkpoint as checkpoints
-from ddrl import cli, options, rundir, sealed
+from ddrl import cli, options, run_lock, rundir, sealed
 from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.commands import logs
@@ -62,6 +64,7 @@ def a_run(path: Path, lines=(), result=None) -> Path:
     config = TrainConfig(algorithm=BA3CConfig()).changed(run={"run_dir": str(path), "max_updates": 200, "minutes": 0.0})
     rundir.create_run_dir(config)
     (path / rundir.METRICS).write_bytes(b"".join(sealed.line_bytes(line) for line in lines))
+    os.utime(path / rundir.METRICS, (1, 1))  # long ago, so that nothing takes the run for one that goes on
     if result:
         rundir.write_json(path / rundir.RESULT, result)
     return path
@@ -259,7 +262,6 @@ CASES = {
     "no job": (["submit"], "submit: say what to submit"),
     "no Slurm": (SMOKE, "there is no sbatch here"),
     "no Slurm for a study": (["submit", "study", "scaling", "--quick"], "there is no sbatch here"),
-    "no queue": (["status"], "there is no Slurm here (no squeue); log in where it is, or name runs: ddrl status RUN"),
     "too few ranks": (
         [*SMOKE, "--nodes", "1", "--ranks-per-node", "3", "--parameter-servers", "4"],
         "--nodes 1 --ranks-per-node 3: 3 ranks, and other roles leave none of them for workers",
@@ -766,10 +768,16 @@ def test_which_runs_have_ended(here, minutes, result, ended):
 # status and logs ------------------------------------------------------------------------------------------------------
 
 
+def rows_of(out: str) -> list[list[str]]:
+    """The cells of a table, without its headings and without empty ones."""
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in out.splitlines()[1:]]
+
+
 def test_status_of_runs_studies_and_searches(here, ddrl):
-    running = a_run(here / "running", [TRAIN, EVALUATION])
-    with (running / rundir.METRICS).open("ab") as file:
+    halfway = a_run(here / "halfway", [TRAIN, EVALUATION])
+    with (halfway / rundir.METRICS).open("ab") as file:
         file.write(b'{"kind": "train", "update": "many"}\n{"kind": "train", "wall_')
+    os.utime(halfway / rundir.METRICS, (1, 1))
     a_run(here / "broken", [TRAIN], {"status": "failed", "message": f"a worker {ESCAPE}died"})
     a_run(here / "done", [TRAIN | {"update": 200}], {"status": "finished", "message": "the budget is used up"})
     gone = a_run(here / "gone").rename(here / f"gone{ESCAPE}")
@@ -781,18 +789,16 @@ def test_status_of_runs_studies_and_searches(here, ddrl):
     a_run(study / "points" / "two", [], {"status": "failed"})
     a_run(study / "points" / "three", [], {"status": "finished", "unevaluated": True})
     rundir.write_json(study / "study.json", {"points": points})
-    status, out, err = ddrl("status", *(path.name for path in (running, here / "broken", here / "done", gone, study)))
+    status, out, err = ddrl("status", *(path.name for path in (halfway, here / "broken", here / "done", gone, study)))
     assert (status, err) == (0, "")
-    rows = [line.split("  ") for line in out.splitlines()]
-    rows = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    assert rows[1:] == [
-        ["no job", "25% of 200 updates", "1.2, evaluated 2.0", "running"],
+    assert rows_of(out) == [
+        ["interrupted", "25% of 200 updates", "1.2, evaluated 2.0", "halfway"],
         ["failed", "25% of 200 updates", "1.2", "broken"],
         ["a worker ?]0;owned?died"],
         ["finished", "100% of 200 updates", "1.2", "done"],
-        ["12", "gone", "starting", "gone?]0;owned?"],
+        ["12", "gone", "gone?]0;owned?"],
         ["ddrl: no such thing"],
-        ["no job", "1 of 3 points finished, 1 failed", "study"],
+        ["interrupted", "1 of 3 points finished, 1 failed", "study"],
     ]
     assert ESCAPE not in out
 
@@ -821,6 +827,77 @@ def test_a_budget_beyond_all_floats_hides_no_other_run(here, ddrl):
     assert (status, err) == (0, "") and "25% of 200 updates" in out and "800 agent steps" in out
 
 
+HERE = f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def test_a_run_that_is_locked_is_running_and_its_process_is_named(here, ddrl):
+    run = a_run(here / "run", [TRAIN | {"seconds_left": 60.0}])
+    row = ["25% of 200 updates, 1:00 left", "1.2", "run"]
+    with run_lock.locked(run):
+        assert rows_of(ddrl("status", "run")[1]) == [[f"running ({HERE})", *row]]
+        rundir.write_json(run / rundir.RESULT, {"status": "finished"})  # its curve is still to be drawn
+        assert rows_of(ddrl("status", "run")[1]) == [[f"running ({HERE})", "25% of 200 updates", *row[1:]]]
+        (run / run_lock.LOCK).write_text("a text that is somebody's")
+        assert rows_of(ddrl("status", "run")[1])[0][0] == "running"
+    assert rows_of(ddrl("status", "run")[1]) == [["finished", "25% of 200 updates", *row[1:]]]
+    (run / rundir.RESULT).unlink()
+    assert rows_of(ddrl("status", "run")[1]) == [["interrupted", "25% of 200 updates", *row[1:]]]
+    with run_lock.locked(run):
+        note(run, JobRecord("12", run / "slurm-12.out"))  # another job may have ended before
+        assert rows_of(ddrl("status", "run")[1])[0][0] == "running"
+    assert (run / run_lock.LOCK).read_text() == "a text that is somebody's"
+
+
+def test_a_run_whose_lock_cannot_be_seen_is_running_while_it_writes(here, ddrl):
+    run = a_run(here / "run", [TRAIN])
+    os.utime(run / rundir.METRICS)
+    assert rows_of(ddrl("status", "run")[1])[0][0] == "running"
+    os.utime(run / rundir.METRICS, (time.time() - 100,) * 2)
+    assert rows_of(ddrl("status", "run")[1])[0][0] == "interrupted"
+    config = rundir.load_config(run).changed(run={"log_every_seconds": 60.0})
+    rundir.write_json(run / rundir.CONFIG, rundir.config_to_dict(config))
+    assert rows_of(ddrl("status", "run")[1])[0][0] == "running", "it is not yet due to write again"
+    os.utime(run / rundir.METRICS)
+    rundir.write_json(run / rundir.RESULT, {"status": "stopped"})
+    assert rows_of(ddrl("status", "run")[1])[0][0] == "stopped"
+
+
+def test_studies_that_run_without_jobs_show_the_points_that_do(here, ddrl):
+    study = here / "study"
+    for name in ("one", "two"):
+        a_run(study / "points" / name, [TRAIN])
+    rundir.write_json(study / "study.json", {"points": [{"name": name} for name in ("one", "two", "three")]})
+    point = ["25% of 200 updates", "1.2", "study/points/two"]
+    with run_lock.locked(study / "points" / "two"):
+        assert rows_of(ddrl("status", "study")[1]) == [[f"running ({HERE})", "0 of 3 points finished", "study"], point]
+    with run_lock.locked(study):
+        assert rows_of(ddrl("status", "study")[1]) == [[f"running ({HERE})", "0 of 3 points finished", "study"]]
+
+
+def test_without_slurm_and_names_the_runs_here_are_listed(here, ddrl):
+    status, out, err = ddrl("status")
+    assert (status, out, err) == (0, "there are no runs in runs; `ddrl train` starts one\n", "")
+    for number in range(12):
+        run = a_run(here / "runs" / "of a day" / f"run{number:02d}", [TRAIN], {"status": "finished"})
+        os.utime(run / rundir.METRICS, (100 + number,) * 2)
+    rundir.write_json(here / "runs" / rundir.CONFIG, {"of": "another program"})
+    goes_on = a_run(here / "runs" / "goes on", [TRAIN])
+    (here / "studies" / "study").mkdir(parents=True)
+    rundir.write_json(here / "studies" / "study" / "study.json", {"points": [{"name": "one"}]})
+    with run_lock.locked(goes_on):
+        status, out, err = ddrl("status")
+        every = ddrl("status", "--all")[1]
+    assert (status, err) == (0, "")
+    *rows, more = rows_of(out)
+    assert [row[-1] for row in rows] == [
+        "runs/goes on",
+        "studies/study",
+        *(f"runs/of a day/run{number:02d}" for number in range(11, 2, -1)),
+    ]
+    assert rows[0][0].startswith("running") and rows[1][0] == "interrupted" and rows[2][0] == "finished"
+    assert more == ["and 3 more that ended earlier (--all)"] and len(rows_of(every)) == 14
+
+
 def test_status_leaves_out_what_a_resume_has_taken_back(here, ddrl):
     """And evaluations that time cut off: what is there is of the games that were short."""
     resumed = {"kind": "event", "name": "resumed", "text": "from update 30", "wall_seconds": 5.0}
@@ -834,12 +911,13 @@ def test_status_leaves_out_what_a_resume_has_taken_back(here, ddrl):
     rundir.write_json(timed / rundir.CONFIG, rundir.config_to_dict(config))
     requeued = a_run(here / "requeued", [*kept, *undone, resumed | {"wall_seconds": 6.0, "spent_seconds": 6.0}])
     rundir.write_json(requeued / rundir.CONFIG, rundir.config_to_dict(config))
-    rows = [line.split("  ") for line in ddrl("status", "again", "further", "timed", "requeued")[1].splitlines()[1:]]
-    assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
-        ["no job", "15% of 200 updates, starting", "0.5, evaluated 1.0", "again"],
-        ["no job", "25% of 200 updates, 1:00 left", "1.2, evaluated 1.0", "further"],
-        ["no job", "0% of 2.0 minutes, starting", "0.5, evaluated 1.0", "timed"],
-        ["no job", "4% of 2.0 minutes, starting", "0.5, evaluated 1.0", "requeued"],
+    for path in (here / "again", here / "further", timed, requeued):
+        os.utime(path / rundir.METRICS)
+    assert rows_of(ddrl("status", "again", "further", "timed", "requeued")[1]) == [
+        ["running", "15% of 200 updates, starting", "0.5, evaluated 1.0", "again"],
+        ["running", "25% of 200 updates, 1:00 left", "1.2, evaluated 1.0", "further"],
+        ["running", "0% of 2.0 minutes, starting", "0.5, evaluated 1.0", "timed"],
+        ["running", "4% of 2.0 minutes, starting", "0.5, evaluated 1.0", "requeued"],
     ]
 
 
@@ -866,6 +944,7 @@ def test_a_job_that_never_began_has_not_ended_as_the_one_before_it_did(here, ddr
 )
 def test_status_tells_why_a_job_is_gone(here, ddrl, said):
     run = a_run(here / "run")
+    os.utime(run / rundir.METRICS)  # it wrote just now, but Slurm knows that it is gone
     note(run, JobRecord("12", run / "slurm-12.out"))
     (run / "slurm-12.out").write_text(f"first\n{said}\nlast\n")
     lines = ddrl("status", "run")[1].splitlines()
@@ -887,6 +966,7 @@ def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):
         queues.QueuedJob("15", "RUNNING", "0:00", "2:00", "None", f"{elsewhere}/job.sbatch"),
         queues.QueuedJob("16", "RUNNING", "0:00", "2:00", "None", "/another/project/job.sbatch"),
     ]
+    monkeypatch.setattr("ddrl.commands.status.has_queue", lambda: True)
     monkeypatch.setattr("ddrl.commands.status.queue", lambda: jobs)
     status, out, _ = ddrl("status")
     lines = out.splitlines()
@@ -919,7 +999,8 @@ def test_a_squeue_that_fails_is_told_of_in_one_short_line(here, ddrl, monkeypatc
     program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}END\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(queues, "has_queue", lambda: True)
+    for module in ("ddrl.slurm.queue", "ddrl.commands.status"):
+        monkeypatch.setattr(f"{module}.has_queue", lambda: True)
     status, _, err = ddrl("status")
     assert status == 2 and err.startswith(f"ddrl: {told}") and err.count("\n") == 1
     assert "DNS" not in err and "gone" not in err

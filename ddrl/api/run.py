@@ -152,14 +152,36 @@ class Run:
         """
         from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
 
-        hints, given = checks.hints(EvaluateArguments), {"games": games, "seed": seed, "epsilon": epsilon}
-        numbers: dict[str, Any] = {
-            name: rundir.decode_value(hints[name], plain(value, hints[name]), name) for name, value in given.items()
-        }
+        numbers = _numbers(EvaluateArguments, games=games, seed=seed, epsilon=epsilon)
         run, named = str(self._with_plugins()), _named(checkpoint)
         return evaluate_newest(
             EvaluateArguments(run, **numbers, actions=actions, starts=os.fspath(starts), checkpoint=named)
         )
+
+    def play(
+        self,
+        video: str | os.PathLike[str] | None = "",
+        seed: int = 0,
+        max_agent_steps: int = 3000,
+        checkpoint: int | str | os.PathLike[str] | None = "",
+    ) -> Path:
+        """Records a video of one game with a checkpoint as `ddrl play` does; returns its path.
+
+        Args:
+            video: the file to write, .mp4 or .gif (empty or None: play.mp4 in the run's directory).
+            seed: of the game.
+            max_agent_steps: after which the video ends, if the game has not.
+            checkpoint: as of `evaluate`.
+
+        Raises:
+            UsageError: no checkpoint, a game that draws no pictures, a file that cannot be a video, or numbers that
+                cannot be.
+        """
+        from ddrl.evaluation.newest import PlayArguments, play_newest
+
+        numbers = _numbers(PlayArguments, seed=seed, max_agent_steps=max_agent_steps)
+        run, file = str(self._with_plugins()), os.fspath("" if video is None else video)
+        return play_newest(PlayArguments(run, file, checkpoint=_named(checkpoint), **numbers)).video
 
     def agent(self, checkpoint: int | str | os.PathLike[str] | None = "", seed: int = 0) -> Agent:
         """What it has learned, for use in any loop. TensorFlow is loaded.
@@ -186,6 +208,12 @@ class Run:
 def _named(checkpoint: int | str | os.PathLike[str] | None) -> str:
     """As `--checkpoint` takes it; None is its default, too."""
     return "" if checkpoint is None else str(plain(checkpoint, str))
+
+
+def _numbers(kind: type, **given: Any) -> dict[str, Any]:
+    """Values as the settings class `kind` takes them, NumPy's numbers, too. Raises UsageError for another type."""
+    hints = checks.hints(kind)
+    return {name: rundir.decode_value(hints[name], plain(value, hints[name]), name) for name, value in given.items()}
 
 
 def columns_of(records: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +20,10 @@ from ddrl.board.settings import Settings
 from ddrl.board.texts import shown, shown_lines
 from ddrl.files import tail
 from ddrl.reporting.metrics import scalars
+from ddrl.run_lock import is_lively
 from ddrl.studies.points import state_of
 from ddrl.wording import counted
 
-LIVELY_SECONDS = 30.0
-"""A run without a result that wrote within this time counts as running, even if its lock cannot be seen, as that of
-another node."""
 SPARKS = 48
 """Points of the small curve in the table, at most."""
 VIDEOS = (".mp4", ".gif")
@@ -126,9 +123,7 @@ class BoardRun:
         return state.status, shown(state.why)
 
     def _wrote_lately(self) -> bool:
-        every = self.settings.value("run", "log_every_seconds", 5.0)
-        age = abs(time.time() - self.changed)  # after a clock was set back, files are from the future
-        return age < max(LIVELY_SECONDS, 3 * every)
+        return is_lively(self.changed, self.settings.value("run", "log_every_seconds", 5.0))
 
     # what the page is told --------------------------------------------------------------------------------------------
 

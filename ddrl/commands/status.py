@@ -1,7 +1,8 @@
-"""`ddrl status`: jobs of Slurm with the runs, studies and searches that they work on."""
+"""`ddrl status`: jobs of Slurm with the runs, studies and searches that they work on, and those that need no job."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
@@ -11,12 +12,14 @@ from typing import NamedTuple
 import tyro
 
 from ddrl import command_line, rundir
+from ddrl.board.discovery import find_runs
 from ddrl.errors import UsageError
 from ddrl.launch.outcome import ended_well
+from ddrl.run_lock import holder, is_held
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import QueuedJob, has_queue, queue
 from ddrl.slurm.records import JOBS, JobRecord, noted, noted_since
-from ddrl.slurm.runs import read_run, why_gone
+from ddrl.slurm.runs import RunState, read_run, why_gone, wrote_lately
 from ddrl.slurm.text import as_typed
 from ddrl.studies.plan import PLAN
 from ddrl.studies.points import POINTS, is_name
@@ -26,7 +29,7 @@ from ddrl.tuning.plan import TRIALS
 from ddrl.wording import counted
 
 ENDED = 10
-"""Number of directories without jobs that are listed: those whose jobs ended last."""
+"""Number of directories in which nothing works that are listed: those in which something worked last."""
 PLACES = ("runs", "studies", "tuning")
 HEADINGS = ("job", "state", "time", "progress", "score", "where")
 
@@ -34,12 +37,13 @@ HEADINGS = ("job", "state", "time", "progress", "score", "where")
 @dataclasses.dataclass(frozen=True)
 class StatusArguments:
     """List the waiting and running jobs with their runs, progress, and scores, then those that ended last. Looks in the
-    site's directory of runs, and here in runs, studies, and tuning."""
+    site's directory of runs, and here in runs, studies, and tuning. Without Slurm, lists the runs, studies, and
+    searches there: those that are running, then those that ended last."""
 
     directories: tyro.conf.Positional[tuple[str, ...]] = ()
     """Runs, studies, and searches to list, instead of those that are found."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """List all jobs that have ended, not only the last ten."""
+    """List all that have ended, not only the last ten."""
     site: str = ""
     """Site file (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
 
@@ -59,24 +63,23 @@ class Row(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl status`; returns the exit status."""
     arguments = command_line.read(StatusArguments, argv, "ddrl status", StatusArguments())
-    named = [known(name) for name in arguments.directories]
-    jobs = queue() if has_queue() or not named else []
+    named, slurm = [known(name) for name in arguments.directories], has_queue()
+    jobs = queue() if slurm else []
     runs = sites.read(sites.find(arguments.site)).runs
-    # A script of another project may have the name of ours; it has left no notes.
-    queued = [job.directory for job in jobs if job.directory and (job.directory / JOBS).is_file()]
-    directories = named or list(dict.fromkeys([*found(runs), *queued]))
+    directories = named or (of_jobs(runs, jobs) if slurm else found_here(runs))
     working: list[tuple[Path, list[QueuedJob]]] = []
     ended: list[tuple[Path, list[QueuedJob]]] = []
     for directory in directories:
         theirs = jobs_of(directory, jobs)
-        (working if theirs else ended).append((directory, theirs))
-    working.sort(key=lambda each: int(each[1][0].number))
+        (working if theirs or at_work(directory) else ended).append((directory, theirs))
+    working.sort(key=lambda each: int(each[1][0].number) if each[1] else 0)
     if not named:
-        ended.sort(key=lambda each: os.stat(each[0] / JOBS).st_mtime, reverse=True)
+        ended.sort(key=lambda each: changed(each[0]), reverse=True)
     shown = ended if named or arguments.all else ended[:ENDED]
     rows = [row for directory, theirs in [*working, *shown] for row in rows_of(directory, theirs)]
     if not rows:
-        print("there are no jobs of ddrl; `ddrl submit train` submits one")
+        none = "there are no jobs of ddrl; `ddrl submit train` submits one"
+        print(none if slurm else f"there are no runs in {as_typed(runs)}; `ddrl train` starts one")
         return 0
     show(rows)
     if len(shown) < len(ended):
@@ -93,8 +96,15 @@ def known(name: str) -> Path:
     path = Path(name)
     if not any((path / file).is_file() for file in (rundir.CONFIG, PLAN, SEARCH, JOBS)):
         why = "it holds no run, study, or search" if path.is_dir() else "there is no such directory"
-        raise UsageError(f"{name}: {why}; `ddrl status` lists those with jobs")
+        raise UsageError(f"{name}: {why}; `ddrl status` lists what there is")
     return path
+
+
+def of_jobs(runs: Path, jobs: Sequence[QueuedJob]) -> list[Path]:
+    """The directories in `runs` and PLACES in which jobs have worked, and those of jobs in the queue."""
+    # A script of another project may have the name of ours; it has left no notes.
+    queued = [job.directory for job in jobs if job.directory and (job.directory / JOBS).is_file()]
+    return list(dict.fromkeys([*found(runs), *queued]))
 
 
 def found(runs: Path) -> Iterator[Path]:
@@ -108,6 +118,35 @@ def found(runs: Path) -> Iterator[Path]:
                 yield path.absolute()
             elif not (path / rundir.CONFIG).is_file():
                 yield from (each.absolute() for each in _directories(path) if (each / JOBS).is_file())
+
+
+def found_here(runs: Path) -> list[Path]:
+    """The runs at any level below `runs` and the first of PLACES, and the studies and searches in the others."""
+    first, *others = (Path(place).absolute() for place in PLACES)
+    return [*find_runs([runs, first]), *(path for place in others for path in _directories(place) if is_many(path))]
+
+
+def is_many(directory: Path) -> bool:
+    """Whether a directory is that of a study or a search."""
+    return any((directory / file).is_file() for file in (PLAN, SEARCH))
+
+
+def at_work(directory: Path) -> list[Path]:
+    """Those of a directory and, in a study or search, its runs, in which a process works.
+
+    It holds the lock. A run without jobs that wrote lately counts, too: the lock of another node cannot always be seen.
+    """
+    inner = runs_of(directory)[0] if is_many(directory) else []
+    without_job = not noted(directory)
+    return [path for path in (directory, *inner) if is_held(path) or (without_job and wrote_lately(path))]
+
+
+def changed(directory: Path) -> float:
+    """When the newest job of a directory was noted; without jobs, when its run wrote last, or its study was begun."""
+    for name in (JOBS, rundir.METRICS, rundir.CONFIG, PLAN, SEARCH):
+        with contextlib.suppress(OSError):
+            return os.stat(directory / name).st_mtime
+    return 0.0
 
 
 def _directories(place: Path) -> list[Path]:
@@ -124,23 +163,36 @@ def jobs_of(directory: Path, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
 
 
 def rows_of(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
-    """Yields the rows of a directory: one for each job that waits or runs, or one that says how the run ended."""
-    if any((directory / file).is_file() for file in (PLAN, SEARCH)):
+    """Yields the rows of a directory: one for each job that waits or runs, or one that says whether the run goes on, or
+    how it ended."""
+    if is_many(directory):
         yield from _rows_of_many(directory, jobs)
         return
     run = read_run(directory)
-    where = as_typed(directory)
     for job in _merged(jobs):
-        yield Row(*job, run.progress, run.score, where)
+        yield Row(*job, run.progress, run.score, as_typed(directory))
     if not jobs:
-        records, why = noted(directory), ""
-        # A job that never began leaves the result of the one before it.
-        state = "" if records and noted_since(directory, directory / rundir.RESULT) else run.status
-        if state == "failed":
-            why = run.message
-        elif not state:
-            state, why = ("gone", _why_gone(records[-1])) if records else ("no job", "")
-        yield Row(records[-1].job if records else "", state, "", run.progress, run.score, where, why)
+        yield _row_without_job(directory, run)
+
+
+def _row_without_job(directory: Path, run: RunState) -> Row:
+    """The row of a run for which no job waits or runs."""
+    where = as_typed(directory)
+    if at_work(directory):
+        return Row("", _running(directory), "", run.progress, run.score, where)
+    records = noted(directory)
+    # A job that never began leaves the result of the one before it.
+    state = "" if records and noted_since(directory, directory / rundir.RESULT) else run.status
+    why = run.message if state == "failed" else ""
+    if not state:
+        state, why = ("gone", _why_gone(records[-1])) if records else ("interrupted", "")
+    return Row(records[-1].job if records else "", state, "", run.done, run.score, where, why)
+
+
+def _running(path: Path) -> str:
+    """The state of a directory in which a process works, with the process if it is known."""
+    who = holder(path) if is_held(path) else ""
+    return f"running ({who})" if who else "running"
 
 
 def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
@@ -151,14 +203,15 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     finished, failed = sum(map(ended_well, told)), sum(result.get("status") == "failed" for result in told)
     progress = f"{finished} of {counted(total, noun)} finished" + (f", {failed} failed" if failed else "")
     where, records = as_typed(directory), noted(directory)
+    working = [] if jobs else at_work(directory)
     for job in _merged(jobs):
         yield Row(*job, progress, "", where)
     if not jobs:
-        state = "gone" if records else "no job"
-        state = "finished" if finished == total else "ended" if finished + failed == total else state
+        state = "ended" if finished + failed == total else "gone" if records else "interrupted"
+        state = "finished" if finished == total else _running(working[0]) if working else state
         yield Row(records[0].job if records else "", state, "", progress, "", where)
     for path, result in results.items():
-        if jobs and result is None and (path / rundir.CONFIG).is_file():
+        if result is None and (path / rundir.CONFIG).is_file() and (jobs or path in working):
             run = read_run(path)
             yield Row("", "", "", run.progress, run.score, as_typed(path))
 

@@ -1,4 +1,5 @@
-"""Games with a checkpoint of a run, and the record of them: `ddrl evaluate`, `Run.evaluate`."""
+"""Games with a checkpoint of a run: the record of them, `ddrl evaluate` and `Run.evaluate`, and the video of one, `ddrl
+play` and `Run.play`."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
 from ddrl import checks, programs, rundir
+from ddrl.errors import UsageError
 from ddrl.files import append_regular
 from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 HUMAN_STARTS = "not measured: they need games played by people, which are not public (--starts FILE, if you have some)"
 WITHOUT_NOISE = "continuous actions are evaluated without noise; leave it out"
 MOST_GAMES = 1_000_000
+MOST_AGENT_STEPS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +66,45 @@ class EvaluateArguments:
             checks.between(self, 0.0, 1.0, "epsilon")
         if self.epsilon and self.actions == "drawn":
             checks.refuse(self, "epsilon", "drawn actions are random by themselves; leave it out")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayArguments:
+    """Record a video of one game with a checkpoint of a run, by the rules of its evaluations but for random actions."""
+
+    run: tyro.conf.Positional[str]
+    """Directory of the run, or the file of one of its checkpoints."""
+    video: str = ""
+    """File to write, .mp4 or .gif (default: play.mp4 in the run's directory)."""
+    seed: int = 0
+    """Seed of the game."""
+    max_agent_steps: int = 3000
+    """Agent steps after which the video ends, if the game has not."""
+    checkpoint: str = ""
+    """Checkpoint to play with: the number of its update, best (of the run's best evaluation), or a file (default: the
+    newest of the run)."""
+    plugin: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """The new name or path of a plugin of the run that has moved. May be given several times."""
+
+    def __post_init__(self) -> None:
+        checks.seed(self)
+        checks.between(self, 1, MOST_AGENT_STEPS, "max_agent_steps")
+
+
+class Played(NamedTuple):
+    """A game that was recorded.
+
+    Attributes:
+        video: the file.
+        score: the raw score.
+        version: the update of the checkpoint.
+        over: whether the game was over when the video ended.
+    """
+
+    video: Path
+    score: float
+    version: int
+    over: bool
 
 
 def evaluate_newest(
@@ -113,6 +155,37 @@ def evaluate_newest(
         _added(file, (json.dumps(record) + "\n").encode())
     show(environment.game, record)
     return record
+
+
+def play_newest(arguments: PlayArguments) -> Played:
+    """Plays one game and writes its video, in place of an earlier one only when it is complete.
+
+    Raises:
+        UsageError: no run, no checkpoint that fits, a game that draws no pictures, or a file that cannot be a video.
+    """
+    path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
+    rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
+    video = Path(arguments.video) if arguments.video else path / "play.mp4"
+    if video.suffix not in (".mp4", ".gif"):
+        raise UsageError(f"--video {video}: the name must end in .mp4 or .gif")
+    from ddrl.envs.control import choose_renderer
+    from ddrl.evaluation.agent import load_agent
+
+    choose_renderer()
+    agent = load_agent(path, batch_sizes=(1,), checkpoint=checkpoint)
+    from ddrl.evaluation.video import record_game
+
+    over: list[bool] = []
+    score = record_game(
+        agent.config.environment,
+        agent.policy,
+        video,
+        seed=arguments.seed,
+        max_agent_steps=arguments.max_agent_steps,
+        drawn=agent.config.evaluation.draws_actions,
+        tell=over.append,
+    )
+    return Played(video, score, agent.checkpoint.version, over == [True])
 
 
 def _check_actions(arguments: EvaluateArguments, config: TrainConfig) -> None:

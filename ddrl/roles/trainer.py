@@ -7,7 +7,7 @@ import dataclasses
 import math
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ddrl.job.role import failure_of
 from ddrl.learner import Learner
 from ddrl.reporting.rank_metrics import RankMetrics
+from ddrl.roles.not_finite import where_not_finite
 from ddrl.sampling.schedules import Schedule
 from ddrl.types import DataPoints, LossContext, Snapshot
 
@@ -42,6 +43,7 @@ class Trainer:
     Args:
         wake: ends the sleep of the role loop; called when there is a gradient or an error.
         anneal: version -> factor of linear schedules, from 1 to 0.
+        tensors: name and shape of each of the network's tensors, in the order of the flat vector.
         seed: seed of the random keys that a loss may ask for.
 
     Attributes:
@@ -56,10 +58,12 @@ class Trainer:
         metrics: RankMetrics,
         wake: Callable[[], None],
         anneal: Callable[[int], float],
+        tensors: Sequence[tuple[str, tuple[int, ...]]],
         seed: tuple[int, ...] = (),
     ):
         self.schedule, self.learner, self.metrics, self._wake = schedule, learner, metrics, wake
-        self._anneal, self._seed = anneal, seed
+        self._anneal, self._tensors, self._seed = anneal, tensors, seed
+        self._told = False  # of a gradient that is not finite
         self.gradients: queue.SimpleQueue[Gradient] = queue.SimpleQueue()
         self.error: dict[str, str] | None = None
         self._snapshots: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
@@ -117,6 +121,11 @@ class Trainer:
                 metrics.mean(name, value)
             if priorities is not None:
                 self.schedule.learned(batch, priorities)
+        elif not self._told:
+            self._told = True
+            where = where_not_finite(self._tensors, vector, snapshot.parameters, batch, values)
+            whose = f"the gradient of {metrics.role} {metrics.index} at update {snapshot.version:,}"
+            metrics.event("gradient_not_finite", f"{whose} is not finite: {where}; later ones are not reported")
         return Gradient(vector, snapshot, lag.size, finite)
 
     def _context(self, snapshot: Snapshot) -> LossContext:

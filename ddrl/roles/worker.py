@@ -67,7 +67,8 @@ class WorkerRole:
         config, servers = context.config, context.layout.servers
         self.client = setup_of(context, network.parameter_shapes).client(worker, network.size)
         anneal = anneal_of(config.optimizer, config.agent_steps_per_update)
-        self.trainer = Trainer(schedule, learner, metrics, wake, anneal, (config.run.seed, worker))
+        tensors, seed = network.parameter_shapes, (config.run.seed, worker)
+        self.trainer = Trainer(schedule, learner, metrics, wake, anneal, tensors, seed)
         self._report_seconds = min(config.run.log_every_seconds, REPORT_SECONDS)
         self._next_report = time.monotonic() + self._report_seconds
         self._waiting_since: float | None = None

@@ -62,7 +62,7 @@ def queue() -> list[QueuedJob]:
         UsageError: there is no Slurm here, or it does not answer.
     """
     if not has_queue():
-        raise UsageError("there is no Slurm here (no squeue); log in where it is, or name runs: ddrl status RUN...")
+        raise UsageError("there is no Slurm here (no squeue); log in where it is")
     command = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={_FORMAT}"]
     try:
         done = subprocess.run(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ddrl import checks, rundir, sealed
 from ddrl.files import tail
 from ddrl.reporting.metrics import is_sound, minutes_began, whole
+from ddrl.run_lock import is_lively
 from ddrl.wording import counted, plural
 
 TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
@@ -24,13 +25,16 @@ class RunState(NamedTuple):
     Attributes:
         status: the status in its result, such as finished or failed; empty without a result.
         message: the message in its result.
-        progress, score: in a few words; empty if it has not begun.
+        done: how much of its budget is used, such as '35% of 200 updates'; empty if it has not begun.
+        progress: the same with its phase and the time left, which are those of a run that goes on.
+        score: in a few words; empty if there is none yet.
         seconds_left: seconds until its command ends, by its newest `train` record; None if that says nothing about what
             the run does now, or if the run has ended.
     """
 
     status: str
     message: str
+    done: str
     progress: str
     score: str
     seconds_left: float | None
@@ -51,11 +55,19 @@ def read_run(path: Path) -> RunState:
     current = bool(train) and not (resumed and train["wall_seconds"] <= resumed.get("wall_seconds", 0.0))
     left = train.get("seconds_left") if current and not status else None
     phase = "" if status else train.get("phase") if current else "starting"
-    progress = _progress(_as_object(config.get("run")), train, resumed, phase, left) if train else ""
-    return RunState(
-        status, str(result.get("message", "")), progress or ("starting" if config and not status else ""),
-        _score(train, evaluation), left,
-    )  # fmt: skip
+    done = _done(_as_object(config.get("run")), train, resumed) if train else ""
+    progress = done + _outlook(phase, left) if done else "starting" if config and not status else ""
+    return RunState(status, str(result.get("message", "")), done, progress, _score(train, evaluation), left)
+
+
+def wrote_lately(path: Path) -> bool:
+    """Whether the run in directory `path` has no result and has just written metrics, so that it may well go on."""
+    run = _as_object(_as_object(rundir.read_json(path / rundir.CONFIG)).get("run"))
+    try:
+        changed = (path / rundir.METRICS).stat().st_mtime
+    except OSError:
+        return False
+    return not (path / rundir.RESULT).exists() and is_lively(changed, _number(run.get("log_every_seconds")))
 
 
 def why_gone(output: Path) -> str:
@@ -95,24 +107,24 @@ def standing(data: bytes, kind: str, resumes: Sequence[tuple[int, Mapping[str, A
             yield record
 
 
-def _progress(
-    run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any], phase: Any, left: float | None
-) -> str:
-    """A text such as '35% of 20,000,000 agent steps, 1:02:03 left', without phase or time left if that is None."""
-    from ddrl.reporting.texts import duration
-
+def _done(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str, Any]) -> str:
+    """A text such as '35% of 20,000,000 agent steps'."""
     minutes, steps, updates = (_number(run.get(name)) for name in ("minutes", "agent_steps", "max_updates"))
     if steps:
-        text = _share(train.get("agent_steps", 0), steps, "agent step")
-    elif updates:
-        text = _share(train.get("update", 0), updates, "update")
-    elif minutes:
-        text = _share(max(0.0, train["wall_seconds"] - minutes_began(resumed)) / 60, minutes, "minute")
-    else:
-        text = counted(train.get("agent_steps", 0), "agent step")
-    if phase and isinstance(phase, str) and phase != "training":
-        text += f", {phase}"
-    return text + ("" if left is None else f", {duration(left)} left")
+        return _share(train.get("agent_steps", 0), steps, "agent step")
+    if updates:
+        return _share(train.get("update", 0), updates, "update")
+    if minutes:
+        return _share(max(0.0, train["wall_seconds"] - minutes_began(resumed)) / 60, minutes, "minute")
+    return counted(train.get("agent_steps", 0), "agent step")
+
+
+def _outlook(phase: Any, left: float | None) -> str:
+    """A text such as ', evaluating, 1:02 left'; it names no phase while the run trains, and no time if that is None."""
+    from ddrl.reporting.texts import duration
+
+    told = f", {phase}" if phase and isinstance(phase, str) and phase != "training" else ""
+    return told + ("" if left is None else f", {duration(left)} left")
 
 
 def _share(done: float, total: float, unit: str) -> str:

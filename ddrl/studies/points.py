@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -117,7 +115,7 @@ def state_of(path: Path) -> State:
     """The state of the point in directory `path`."""
     if not path.exists():
         return State("waiting")
-    if _locked(path):
+    if run_lock.is_held(path):
         return State("running")
     result = rundir.read_json(path / rundir.RESULT)
     if not isinstance(result, dict):
@@ -139,20 +137,3 @@ def note_failure(path: Path, message: str) -> None:
     path.mkdir(parents=True, exist_ok=True)
     if state_of(path).status not in ("failed", "running", "finished"):
         rundir.write_json(path / rundir.RESULT, {"status": "failed", "message": message})
-
-
-def _locked(path: Path) -> bool:
-    """Whether a process that still runs holds the run directory."""
-    try:
-        descriptor = os.open(path / run_lock.LOCK, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # a file system without locks
-    finally:
-        os.close(descriptor)
-    return False

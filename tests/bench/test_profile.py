@@ -198,7 +198,7 @@ def test_an_update_of_every_algorithm_is_in_parts(name, tmp_path):
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
     learner = make_learner(config, network, shape, dtype)
     woken = threading.Semaphore(0)
-    trainer = Trainer(schedule, learner, metrics, woken.release, lambda version: 1.0, (0, 0))
+    trainer = Trainer(schedule, learner, metrics, woken.release, lambda version: 1.0, network.parameter_shapes, (0, 0))
     recorder = Recorder()
     with installed(recorder):
         recorder.active = True

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import ddrl
 from ddrl import algorithms, checkpoint, cli, rundir
 from ddrl.algorithms import network_for
 from ddrl.envs import make_environment
@@ -325,6 +326,15 @@ def test_an_epsilon_that_continuous_actions_would_not_have_is_refused(tmp_path):
     path = run_of(tmp_path / "run", "ppo", "Pendulum-v1", **MLP)
     with pytest.raises(UsageError, match="--epsilon 0.3: continuous actions are evaluated without noise; leave it out"):
         evaluate_newest(EvaluateArguments(str(path), games=1, epsilon=0.3))
+
+
+def test_a_run_plays_as_the_command_does(tmp_path, capsys):
+    path = run_of(tmp_path / "run", "ppo", "ddrl/Catch-v0", **MLP)
+    video = ddrl.load(path).play(tmp_path / "run.gif", seed=np.int64(3), checkpoint=5)
+    assert video == tmp_path / "run.gif"
+    assert cli.main(["play", str(path), "--video", str(tmp_path / "command.gif"), "--seed", "3"]) == 0
+    assert video.read_bytes() == (tmp_path / "command.gif").read_bytes()
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'command.gif'}: score ")
 
 
 def test_a_packages_absence_is_said(tmp_path, monkeypatch):

@@ -212,6 +212,8 @@ def test_a_gradient_that_is_not_finite_is_refused_named_and_counted(tmp_path):
     refused = events(run, "gradient_refused")
     assert [event["workers"] for event in refused] == [[1], [1]]
     assert all("worker 1" in event["text"] for event in refused)
+    (told,) = events(run, "gradient_not_finite")
+    assert told["text"].startswith("the gradient of worker 1 at update ") and "is not finite: 1 of " in told["text"]
     assert lines(run)[-1]["steps_refused"] == 2
     assert newest(run).version == 20 and newest(run).step == 22
     assert np.isfinite(newest(run).parameters).all()

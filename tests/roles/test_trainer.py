@@ -10,7 +10,9 @@ import pytest
 
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.trainer import Trainer
-from ddrl.types import Snapshot
+from ddrl.types import DataPoints, Snapshot
+
+TENSORS = ("hidden/kernel", (1, 3)), ("hidden/bias", (1,)), ("policy/kernel", (2,))
 
 
 class Closed:
@@ -30,7 +32,7 @@ class Closed:
 
 def test_what_fails_because_of_the_stop_is_no_failure():
     schedule = Closed()
-    trainer = Trainer(schedule, None, RankMetrics("worker", 0), lambda: None, lambda version: 1.0)
+    trainer = Trainer(schedule, None, RankMetrics("worker", 0), lambda: None, lambda version: 1.0, TENSORS)
     trainer.start()
     assert schedule.began.wait(60.0)
     trainer.stop()
@@ -40,7 +42,7 @@ def test_what_fails_because_of_the_stop_is_no_failure():
 
 def test_any_other_failure_is_told():
     schedule, told = Closed(), threading.Event()
-    trainer = Trainer(schedule, None, RankMetrics("worker", 0), told.set, lambda version: 1.0)
+    trainer = Trainer(schedule, None, RankMetrics("worker", 0), told.set, lambda version: 1.0, TENSORS)
     trainer.start()
     schedule.stop()
     assert told.wait(60.0) and trainer.error["line"] == "RuntimeError: closed"
@@ -59,11 +61,43 @@ def test_any_other_failure_is_told():
 )
 def test_a_gradient_whose_norm_overflows_is_not_finite(value, norm, finite):
     found = np.array([1.0, value], np.float32), {"gradient_norm": norm}, None
+    trainer, _ = trainer_of(found)
+    assert trainer._gradient(Snapshot(5, 7, np.zeros(2, np.float32)), batch_of()).finite == finite
+
+
+def trainer_of(found):
+    """A trainer whose learner finds this in every batch, and its metrics."""
     learner = types.SimpleNamespace(gradient=lambda *what: found, context=())
-    schedule = types.SimpleNamespace(contribution=lambda batch: None)
-    trainer = Trainer(schedule, learner, RankMetrics("worker", 0), lambda: None, lambda version: 1.0)
-    batch = types.SimpleNamespace(behaviour_version=np.zeros(4, np.int64))
-    assert trainer._gradient(Snapshot(5, 7, None), batch).finite == finite
+    schedule, metrics = types.SimpleNamespace(contribution=lambda batch: None), RankMetrics("worker", 1)
+    return Trainer(schedule, learner, metrics, lambda: None, lambda version: 1.0, TENSORS), metrics
+
+
+def batch_of(**fields):
+    four = np.zeros(4, np.float32)
+    batch = DataPoints(np.zeros((4, 2), np.uint8), four.astype(np.int32), four, four, four.astype(np.int64))
+    return batch._replace(**fields)
+
+
+def test_the_first_gradient_that_is_not_finite_is_told_of_with_its_tensor_and_cause():
+    nan = np.nan
+    found = np.array([1, nan, nan, 2, nan, 3], np.float32), {"loss": nan, "entropy": 1.0, "gradient_norm": nan}, None
+    trainer, metrics = trainer_of(found)
+    snapshot = Snapshot(5, 7, np.zeros(6, np.float32))
+    for returns in ([0, nan, np.inf, 0], [nan] * 4):
+        assert not trainer._gradient(snapshot, batch_of(return_=np.array(returns, np.float32))).finite
+    (event,) = metrics.report()["events"]
+    assert event["name"] == "gradient_not_finite"
+    assert event["text"] == (
+        "the gradient of worker 1 at update 5 is not finite: 2 of 3 values of hidden/kernel, and some of 1 other "
+        "tensor; not finite before it: 2 of 4 values of the batch's return_, its loss; later ones are not reported"
+    )
+
+
+def test_a_finite_gradient_is_not_looked_at(monkeypatch):
+    monkeypatch.setattr("ddrl.roles.trainer.where_not_finite", None)
+    trainer, metrics = trainer_of((np.zeros(6, np.float32), {"gradient_norm": 0.0}, None))
+    assert trainer._gradient(Snapshot(5, 7, np.zeros(6, np.float32)), batch_of()).finite
+    assert metrics.report()["events"] == []
 
 
 @pytest.mark.parametrize("shape", [(20,), (5, 4)], ids=["transitions", "unrolls"])
@@ -73,7 +107,7 @@ def test_every_data_point_of_a_gradient_counts(shape):
     learner = types.SimpleNamespace(gradient=lambda *what: found, context=())
     schedule = types.SimpleNamespace(contribution=lambda batch: None)
     metrics = RankMetrics("worker", 0)
-    trainer = Trainer(schedule, learner, metrics, lambda: None, lambda version: 1.0)
+    trainer = Trainer(schedule, learner, metrics, lambda: None, lambda version: 1.0, TENSORS)
     batch = types.SimpleNamespace(behaviour_version=np.full(shape, 3, np.int64))
     assert trainer._gradient(Snapshot(5, 7, None), batch).samples == 20
     report = metrics.report()
@@ -86,7 +120,7 @@ def test_every_step_has_random_numbers_of_its_own():
     keys = {}
     for seed in ((1, 0), (1, 1), (2, 0)):
         learner = types.SimpleNamespace(context=("key",))
-        trainer = Trainer(None, learner, RankMetrics("worker", 0), lambda: None, lambda version: 1.0, seed)
+        trainer = Trainer(None, learner, RankMetrics("worker", 0), lambda: None, lambda version: 1.0, TENSORS, seed)
         for step in range(20):
             keys[seed, step] = tuple(trainer._context(Snapshot(3, step, None)).key)
             assert tuple(trainer._context(Snapshot(3, step, None)).key) == keys[seed, step]
