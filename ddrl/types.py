@@ -133,6 +133,11 @@ class Discrete(NamedTuple):
     count: int  # type: ignore[assignment] # hides tuple.count
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """Actions of each component, of which there is one."""
+        return (self.count,)
+
+    @property
     def head_size(self) -> int:
         """Outputs of a network's policy head."""
         return self.count

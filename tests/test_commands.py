@@ -196,17 +196,6 @@ def test_play_writes_the_video(run_dir, tmp_path, capsys):
     assert capsys.readouterr().out == cut
 
 
-@pytest.mark.parametrize("output", ["out", "out.onnx"])
-@pytest.mark.parametrize("game", ["Doors", "PairDoors"])
-def test_spaces_that_cannot_be_exported_are_refused_in_one_line(game, output, tmp_path, capsys):
-    name = f"tests.envs.doors:ddrl-test/{game}-v0"
-    run = untrained(tmp_path / "run", name)
-    assert cli.main(["export", str(run), "--output", str(tmp_path / output)]) == 2
-    errors = capsys.readouterr().err
-    assert errors == f"ddrl: {name}: only plain observations and Discrete or Box actions can be exported\n"
-    assert [file.name for file in tmp_path.iterdir()] == ["run"]
-
-
 def test_play_refuses_another_suffix(run_dir, capsys):
     assert cli.main(["play", str(run_dir), "--video", "out.avi"]) == 2
     assert capsys.readouterr().err == "ddrl: --video out.avi: the name must end in .mp4 or .gif\n"

@@ -18,7 +18,8 @@ MOST_OBSERVATIONS = 10_000_000
 @dataclasses.dataclass(frozen=True)
 class ExportArguments:
     """Write the policy of a checkpoint for programs without ddrl, and compare it with the agent itself on observations
-    of its game: greedy actions, values, and probabilities or Q-values, in float32."""
+    of its game: greedy actions, values, and probabilities or Q-values, in float32. A JSON file beside it, of the same
+    name with .json, says what it takes and gives."""
 
     run: tyro.conf.Positional[str]
     """Directory of the run, or the file of one of its checkpoints."""

@@ -14,7 +14,7 @@ import ddrl.envs.catch  # registers ddrl/Catch-v0 and ddrl/CatchPicture-v0
 import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
 from ddrl.envs.adapted import Adapted, start_of
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
-from ddrl.envs.observations import as_bytes, in_space, observation_of
+from ddrl.envs.observations import ObservationFormat, as_bytes, in_space
 from ddrl.envs.pinning import pin_thread, use_all_cores
 from ddrl.envs.saved_state import get_simulator_state, gives_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
@@ -48,6 +48,7 @@ class GymnasiumEnvironment(InTurn):
         first_action: the number that the game has for action 0.
         native_action: converts an action of `action_space`, plus `first_action`, to one that the game takes; None if
             they are the same.
+        observation_spaces: the game's own, see `ObservationFormat.spaces`.
     """
 
     chooses_rows = True
@@ -71,7 +72,9 @@ class GymnasiumEnvironment(InTurn):
         self.players = _players_of(env)
         self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
         self._whole_batch = self.batch_size  # batch_size while no simulator rests
-        self.observation_shape, self.observation_dtype = _observation_of(stamp["game"], env)
+        format = env.format if isinstance(env, Adapted) else ObservationFormat(stamp["game"], env.observation_space)
+        self.observation_shape, self.observation_dtype = format.shape, format.dtype
+        self.observation_spaces = format.spaces
         self._bytes = self.observation_dtype == np.uint8
         self.action_space = action_space_of(stamp["game"], env.action_space)
         self.native_action = env.native_action if isinstance(env, Adapted) else None
@@ -287,12 +290,6 @@ def _players_of(env: gymnasium.Env) -> int:
     """The players of a game; 1 where its attribute is something else, as a user's environment may have their names."""
     players = getattr(env.unwrapped, "players", 1)
     return max(1, int(players)) if isinstance(players, (int, np.integer)) else 1
-
-
-def _observation_of(game: str, env: gymnasium.Env) -> tuple[tuple[int, ...], np.dtype]:
-    """The shape and type of an environment's observations."""
-    format = env.format if isinstance(env, Adapted) else None
-    return observation_of(game, env.observation_space) if format is None else (format.shape, format.dtype)
 
 
 def _under(prefix: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -35,6 +35,7 @@ class ObservationFormat:
 
     Attributes:
         shape, dtype: of one observation's array; a structured one has the shape ().
+        spaces: name of each field -> the space of its entry; one that is no Dict or Tuple is the entry `observation`.
 
     Raises:
         UsageError: an unsupported space (Text, Graph, Sequence, ...).
@@ -43,10 +44,9 @@ class ObservationFormat:
     def __init__(self, game: str, space: gymnasium.Space, mask_size: int = 0) -> None:
         self._game = game
         several = isinstance(space, (spaces.Dict, spaces.Tuple))
-        self._leaves = [(_name(path), path, leaf) for path, leaf in _leaves(game, space)]
-        if mask_size and not several:
-            self._leaves = [(ONE, (), space)]
-        self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in self._leaves]
+        leaves = [(_name(path) or ONE, path, leaf) for path, leaf in _leaves(game, space)]
+        self.spaces = {name: leaf for name, _, leaf in leaves}
+        self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in leaves]
         fields = [(name, dtype, shape) for name, _, shape, dtype, _ in self._parts]
         # Entries are simple if they need no conversion and are not nested: their bytes need only be joined.
         simple = all(len(path) == 1 and convert in (np.asarray, as_bytes) for _, path, _, _, convert in self._parts)

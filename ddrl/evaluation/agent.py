@@ -16,9 +16,9 @@ from ddrl.algorithms import Exploration, algorithm_of, network_for
 from ddrl.checkpoint import Checkpoint, check_layout, load, load_latest
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.ops.draws import Draw, draw_for, greedy_actions
+from ddrl.ops.draws import Draw, draw_for, greedy_actions, split_components
 from ddrl.resumable import AGENT, check_settings
-from ddrl.types import Discrete
+from ddrl.types import Continuous
 
 if TYPE_CHECKING:
     from ddrl.envs import VectorEnvironment
@@ -47,7 +47,9 @@ class Agent:
         checkpoint: what the parameters are from.
         network: of the algorithm.
         observation_shape, observation_dtype: of one observation.
+        observation_spaces: Gymnasium's space of each field of it, as far as they are known.
         action_space: what the policy gives actions of.
+        stamp: protocol of the game with every setting, and versions; JSON-able.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class Agent:
         self.config, self.checkpoint = config, checkpoint
         self.observation_shape = environment.observation_shape
         self.observation_dtype = np.dtype(environment.observation_dtype)
-        self.action_space = environment.action_space
+        self.observation_spaces = getattr(environment, "observation_spaces", {})
+        self.action_space, self.stamp = environment.action_space, environment.stamp
         self.first_action = getattr(environment, "first_action", 0)
         self._native = getattr(environment, "native_action", None)
         observations = self.observation_shape, self.observation_dtype
@@ -112,18 +115,17 @@ class Agent:
         return _first_if(single, self._policy(self._parameters, rows)[1])
 
     def probabilities(self, observation: Any) -> np.ndarray:
-        """Probabilities of the actions <float32>[A], or [b, A].
+        """Probabilities of the actions <float32>[A], or [b, A]; those of several components one after the other.
 
         Raises:
             UsageError: the algorithm has values of actions, or continuous actions.
         """
-        if self.network.head is not None or not isinstance(self.action_space, Discrete):
+        if self.network.head is not None or isinstance(self.action_space, Continuous):
             others = "values" if self.network.head is None else "q_values or values"
             raise UsageError(f"{self.config.title} has no action probabilities here; ask for {others}")
         rows, single = self._rows(observation)
-        logits = self.policy(rows)
-        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return _first_if(single, exponentials / exponentials.sum(axis=1, keepdims=True))
+        components = split_components(self.policy(rows), self.action_space.counts)
+        return _first_if(single, np.concatenate([_softmax(logits) for logits in components], axis=1))
 
     def q_values(self, observation: Any) -> np.ndarray:
         """Expected return of each action <float32>[A], or [b, A].
@@ -132,7 +134,7 @@ class Agent:
             UsageError: the algorithm learns a policy.
         """
         if self.network.head is None:
-            others = "probabilities or values" if isinstance(self.action_space, Discrete) else "values"
+            others = "values" if isinstance(self.action_space, Continuous) else "probabilities or values"
             raise UsageError(f"{self.config.title} has no action values; ask for {others}")
         rows, single = self._rows(observation)
         return _first_if(single, self.policy(rows))
@@ -140,9 +142,10 @@ class Agent:
     def export(self, path: str | os.PathLike[str], observations: int = 1000) -> dict[str, Any]:
         """Writes the agent for use without ddrl: ONNX where the name ends in .onnx (extra `onnx`), else a TensorFlow
         SavedModel; see `ddrl.evaluation.export`. What is written is loaded again and compared with this agent first.
+        PATH.json beside it says what it is of, and what it takes and gives.
 
         Args:
-            path: where nothing is yet.
+            path: where nothing is yet, and nothing of that name with .json.
             observations: of the run's game, with which it is compared.
 
         Returns:
@@ -253,6 +256,11 @@ def _draw(config: TrainConfig, checkpoint: Checkpoint, space: Any) -> Draw:
             mean=lambda name, value, count: None,
         ),
     )
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 def _first_if(single: bool, rows: np.ndarray) -> Any:

@@ -1,19 +1,22 @@
 """An agent as a file for programs without ddrl: a TensorFlow SavedModel or ONNX, compared with the agent itself.
 
-Both take a batch `observation` [b, ...] as the run's environments give it, and compute in float32:
+Both take a batch of observations as the run's environments give it, with an input [b, ...] for each field
+(`ddrl.evaluation.interface`), and compute in float32:
 
 | signature of the SavedModel | gives |
 |---|---|
 | `act` | `action`: the greedy ones, as the game's step takes them |
 | `evaluate`, and the default one | `action`, `value`, and `probabilities` or `q_values` where actions are discrete |
 
-An ONNX file gives what `evaluate` does.
+An ONNX file gives what `evaluate` does. The file NAME.json beside the model says all of this, and what it is of.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +26,12 @@ import numpy as np
 
 from ddrl.errors import UsageError, in_one_line
 from ddrl.evaluation.agent import Agent, quiet_libraries
+from ddrl.evaluation.interface import action_range, facts, input_fields, input_types, inputs_of, scores_name
+from ddrl.files import write_whole
 from ddrl.lazy import tf
-from ddrl.types import Continuous, Discrete
+from ddrl.ops.draws import split_components
+from ddrl.structured import ACTION_MASK
+from ddrl.types import Continuous
 
 ONNX_SUFFIX = ".onnx"
 OPSET = 17  # of ONNX: read by everything since 2022
@@ -32,19 +39,19 @@ TOLERANCE = 1e-4  # of outputs, relative where they are above 1
 CHUNK = 64  # observations that are compared at once
 SIMULATORS = 8
 
-Outputs = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
+Copy = Callable[[Arrays], Arrays]
+"""Inputs [b, ...] by name -> outputs, as in the module's table."""
 
 
 def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]:
     """Writes an agent, whole and compared, or not at all; see `Agent.export`."""
-    if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} exists, and nothing is overwritten: choose another name")
+    description = Path(f"{path}.json")
+    for file in (path, description):
+        if file.exists() or file.is_symlink():
+            raise UsageError(f"{file} exists, and nothing is overwritten: choose another name")
     if observations < 1:
         raise UsageError(f"--observations {observations}: at least 1, or nothing would be compared")
-    if not isinstance(agent.action_space, (Discrete, Continuous)) or agent.observation_dtype.fields:
-        raise UsageError(
-            f"{agent.config.environment.game}: only plain observations and Discrete or Box actions can be exported"
-        )
     is_onnx = path.suffix == ONNX_SUFFIX
     if is_onnx:
         _require("tf2onnx", "onnxruntime")
@@ -66,17 +73,23 @@ def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]
                 f"{path} is not written: its outputs differ by {compared['largest_difference']:.3g} from the agent's, "
                 f"and the limit is {TOLERANCE:g}; tell the developers which run it is from"
             )
-        partial.replace(path)
+        text = json.dumps(facts(agent, is_onnx), indent=2, allow_nan=False)
+        write_whole(description, f"{text}\n".encode())
+        try:
+            partial.replace(path)
+        except OSError:
+            description.unlink()
+            raise
     return compared
 
 
-def compare(agent: Agent, copy: Callable[[np.ndarray], Outputs], observations: Iterator[np.ndarray]) -> dict[str, Any]:
+def compare(agent: Agent, copy: Copy, observations: Iterator[np.ndarray]) -> dict[str, Any]:
     """Runs an agent and a copy on the same observations.
 
     Args:
         agent: the original.
-        copy: observations [b, ...] -> outputs as in the module's table.
-        observations: batches.
+        copy: what a file of it computes.
+        observations: batches <observation dtype>[b, ...].
 
     Returns:
         observations; same_actions, how often the action is the same (continuous ones: within TOLERANCE);
@@ -84,13 +97,13 @@ def compare(agent: Agent, copy: Callable[[np.ndarray], Outputs], observations: I
     """
     count = same = 0
     largest = 0.0
+    is_continuous = isinstance(agent.action_space, Continuous)
     for batch in observations:
-        expected, given = _outputs_of(agent, batch), copy(batch)
+        expected, given = _outputs_of(agent, batch), copy(inputs_of(agent, batch))
         differences = {name: _difference(given[name], array) for name, array in expected.items()}
-        actions = np.reshape(
-            differences.pop("action") if _is_discrete(agent) else differences["action"], (len(batch), -1)
-        )
-        same += int((actions.max(axis=1) <= (0.0 if _is_discrete(agent) else TOLERANCE)).sum())
+        # Rounding may decide between two discrete actions; the numbers by which they are chosen are compared instead.
+        actions = np.reshape(differences["action"] if is_continuous else differences.pop("action"), (len(batch), -1))
+        same += int((actions.max(axis=1) <= (TOLERANCE if is_continuous else 0.0)).sum())
         # Of NumPy, as Python's max passes over NaN: a copy that gives NaN is not near.
         largest = float(np.max([largest, *(difference.max() for difference in differences.values())]))
         count += len(batch)
@@ -115,17 +128,10 @@ def game_observations(agent: Agent, count: int) -> Iterator[np.ndarray]:
                 waiting = []
 
 
-def _is_discrete(agent: Agent) -> bool:
-    return isinstance(agent.action_space, Discrete)
-
-
-def _outputs_of(agent: Agent, observations: np.ndarray) -> Outputs:
+def _outputs_of(agent: Agent, observations: np.ndarray) -> Arrays:
     outputs = {"action": agent.act(observations), "value": agent.values(observations)}
-    if not _is_discrete(agent):
-        return outputs
-    if agent.network.head is None:
-        return outputs | {"probabilities": agent.probabilities(observations)}
-    return outputs | {"q_values": agent.q_values(observations)}
+    scores = scores_name(agent)
+    return outputs if scores is None else outputs | {scores: getattr(agent, scores)(observations)}
 
 
 def _difference(given: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -140,30 +146,46 @@ def _difference(given: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 def _module(agent: Agent) -> Any:
     """A tf.Module with the parameters as variables and the functions `act` and `evaluate`."""
-    network, space = agent.network, agent.action_space
-    native = agent.taken(np.zeros((1, *space.action_shape), space.action_dtype))  # of the game's own shape and type
+    network, fields = agent.network, input_fields(agent)
     prepared = network.prepare(tf.constant(agent.checkpoint.parameters, tf.float32))
     module = tf.Module()
     module.parameters = [tf.Variable(tensor, trainable=False) for tensor in tf.nest.flatten(prepared)]
 
-    def evaluate(observation: Any) -> dict[str, Any]:
-        # In float32 no network takes the ways that are fast here and that ONNX lacks.
+    def evaluate(*inputs: Any) -> dict[str, Any]:
         tensors = tf.nest.pack_sequence_as(prepared, [tf.convert_to_tensor(each) for each in module.parameters])
-        output = network.apply(tensors, tf.cast(observation, tf.float32))
-        if isinstance(space, Continuous):
-            low, high = (np.array(bound, np.float32) for bound in space)
-            bounded = tf.cast(tf.clip_by_value(output.policy[:, : space.head_size], low, high), native.dtype)
-            return {"action": tf.reshape(bounded, [-1, *native.shape[1:]]), "value": tf.identity(output.value)}
-        action = tf.cast(tf.argmax(output.policy, axis=1, output_type=tf.int32) + agent.first_action, native.dtype)
-        name, each = (
-            ("probabilities", tf.nn.softmax(output.policy)) if network.head is None else ("q_values", output.policy)
-        )
-        return {"action": action, "value": tf.identity(output.value), name: tf.identity(each)}
+        # In float32 no network takes the ways that are fast here and that ONNX lacks.
+        rows = [x if field == ACTION_MASK else tf.cast(x, tf.float32) for field, x in zip(fields.values(), inputs)]
+        observation = dict(zip(fields.values(), rows)) if agent.observation_dtype.names else rows[0]
+        output = network.apply(tensors, observation)
+        outputs = {"action": _greedy(agent, output.policy), "value": output.value, **_scores(agent, output.policy)}
+        return {name: tf.identity(x) for name, x in outputs.items()}
 
-    spec = tf.TensorSpec([None, *agent.observation_shape], agent.observation_dtype, name="observation")
-    module.evaluate = tf.function(evaluate, input_signature=[spec], autograph=False)
-    module.act = tf.function(lambda observation: {"action": evaluate(observation)["action"]}, input_signature=[spec])
+    specs = [tf.TensorSpec([None, *shape], dtype, name) for name, (shape, dtype) in input_types(agent).items()]
+    compiled = functools.partial(tf.function, input_signature=specs, autograph=False)
+    module.evaluate = compiled(evaluate)
+    module.act = compiled(lambda *inputs: {"action": evaluate(*inputs)["action"]})
     return module
+
+
+def _greedy(agent: Agent, policy: Any) -> Any:
+    """`Agent.taken` of the best actions by a policy <float32>[b, P]."""
+    space, (smallest, largest) = agent.action_space, action_range(agent)
+    if isinstance(space, Continuous):
+        low, high = (np.ravel(bound).astype(np.float32) for bound in (smallest, largest))
+        best = tf.clip_by_value(policy[:, : space.head_size], low, high)
+    else:
+        parts = split_components(policy, space.counts)
+        best = tf.stack([tf.argmax(part, axis=1) for part in parts], axis=1) + np.ravel(smallest).astype(np.int64)
+    return tf.reshape(tf.cast(best, smallest.dtype), [-1, *smallest.shape])
+
+
+def _scores(agent: Agent, policy: Any) -> dict[str, Any]:
+    """What the outputs have for every action, by a policy <float32>[b, P]."""
+    name, space = scores_name(agent), agent.action_space
+    if name is None or isinstance(space, Continuous):
+        return {}
+    parts = split_components(policy, space.counts)
+    return {name: policy if name == "q_values" else tf.concat([tf.nn.softmax(part) for part in parts], axis=1)}
 
 
 def _write_saved_model(agent: Agent, path: Path) -> None:
@@ -172,13 +194,13 @@ def _write_saved_model(agent: Agent, path: Path) -> None:
     tf.saved_model.save(module, str(path), signatures)
 
 
-def _read_saved_model(path: Path) -> Callable[[np.ndarray], Outputs]:
+def _read_saved_model(path: Path) -> Copy:
     loaded = tf.saved_model.load(str(path))
     evaluate, act = loaded.signatures["evaluate"], loaded.signatures["act"]
 
-    def outputs(observations: np.ndarray) -> Outputs:
-        tensor = tf.constant(observations)
-        return {name: value.numpy() for name, value in (evaluate(tensor) | act(tensor)).items()}
+    def outputs(inputs: Arrays) -> Arrays:
+        tensors = {name: tf.constant(array) for name, array in inputs.items()}
+        return {name: value.numpy() for name, value in (evaluate(**tensors) | act(**tensors)).items()}
 
     outputs.loaded = loaded  # type: ignore[attr-defined] # its signatures do not keep its variables
     return outputs
@@ -191,14 +213,14 @@ def _write_onnx(agent: Agent, path: Path) -> None:
     tf2onnx.convert.from_function(module.evaluate, module.evaluate.input_signature, opset=OPSET, output_path=str(path))
 
 
-def _read_onnx(path: Path) -> Callable[[np.ndarray], Outputs]:
+def _read_onnx(path: Path) -> Copy:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
-    def outputs(observations: np.ndarray) -> Outputs:
-        return dict(zip(names, session.run(names, {"observation": observations})))
+    def outputs(inputs: Arrays) -> Arrays:
+        return dict(zip(names, session.run(names, inputs)))
 
     return outputs
 

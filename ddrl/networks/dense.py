@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.lazy import tf
-from ddrl.networks.network import Network, Tensors, ones, orthogonal, scale_of, zeros
+from ddrl.networks.network import Network, Tensors, ones, orthogonal, zeros
 from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous
 
@@ -79,12 +79,12 @@ def _normalized(x: Any) -> Any:
     return (x - mean) * tf.math.rsqrt(variance + NORM_EPSILON)
 
 
-def flat_observations(observations: Any, scale: float) -> Any:
-    """`observations` [B, ...] as <float32>[B, numbers], times `scale`; of several fields in the order of their names,
-    each with its own scale, without that of legal actions."""
+def flat_observations(observations: Any, scale: Any) -> Any:
+    """`observations` [B, ...] as <float32>[B, numbers], times `scale` (`Network.observation_scale`); of several fields
+    in the order of their names, without that of legal actions."""
     if isinstance(observations, dict):
         fields = [(name, x) for name, x in sorted(observations.items()) if name != ACTION_MASK]
-        return tf.concat([flat_observations(x, scale_of(name, x.dtype.as_numpy_dtype)) for name, x in fields], axis=1)
+        return tf.concat([flat_observations(x, scale[name]) for name, x in fields], axis=1)
     flat = tf.cast(tf.reshape(observations, [tf.shape(observations)[0], -1]), tf.float32)
     return flat if scale == 1.0 else flat * scale
 

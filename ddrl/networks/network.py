@@ -43,7 +43,7 @@ class Network:
         parameter_shapes: (tensor name, shape) in the flat order.
         size: N, the length of the flat vector.
         initializers: by the tensors' names.
-        observation_scale: what observations are multiplied with; of fields each has its own (`scale_of`).
+        observation_scale: what observations are multiplied with; of several fields a dict with that of each.
         normalization: what running statistics, the last tensors, are there for.
 
     Raises:
@@ -73,9 +73,8 @@ class Network:
         self.size = sum(math.prod(shape) for _, shape in self.parameter_shapes)
         self.compute_dtype = compute_dtype
         fields = field_types(observation_dtype)
-        for _, dtype in fields.values():
-            scale_of(name, dtype)
-        self.observation_scale = 1.0 if fields else scale_of(name, observation_dtype)
+        scales = {field: scale_of(name, dtype) for field, (_, dtype) in fields.items()}
+        self.observation_scale: Any = scales or scale_of(name, observation_dtype)
         self.initializers = {tensor: initializer for tensor, _, initializer in tensors}
 
     def add_scalars(self, values: Mapping[str, float]) -> None:

@@ -24,7 +24,7 @@ from ddrl.networks.network import (
     zeros,
 )
 from ddrl.networks.normalization import prepared_blocks
-from ddrl.structured import ACTION_MASK, field_types
+from ddrl.structured import ACTION_MASK, field_types, inputs_of
 from ddrl.types import ActionSpace, Discrete, QHead
 
 IMAGE_FEATURES = 256  # that an image's branch gives, and neurons of the layer that joins branches with an image's
@@ -72,7 +72,7 @@ class StructuredNetwork(Network):
         self._gray = {name for name in images if len(fields[name][0]) == 2}  # images of one channel
         self._others = [name for name in fields if name not in images and name != ACTION_MASK]
         if self._others:
-            self._branches[OTHERS] = DenseBranch(sum(math.prod(fields[name][0]) for name in self._others))
+            self._branches[OTHERS] = DenseBranch(np.dtype(observation_dtype)[self._others])
         width, streams = IMAGE_FEATURES, streams_of(action_space, head)
         features = sum(branch.action_space.head_size for branch in self._branches.values())
         self._own = dense_tensors("joined", features, width * len(streams), GAIN)
@@ -121,15 +121,15 @@ class StructuredNetwork(Network):
 
 
 class DenseBranch(Network):
-    """A dense layer over fields of so many numbers together."""
+    """A dense layer over all fields of a structured type together."""
 
-    def __init__(self, inputs: int) -> None:
-        tensors = dense_tensors("dense", inputs, FEATURES, GAIN)
-        super().__init__(OTHERS, tensors, np.float32, Discrete(FEATURES), "float32", QHead())
+    def __init__(self, dtype: np.dtype) -> None:
+        tensors = dense_tensors("dense", inputs_of((), dtype), FEATURES, GAIN)
+        super().__init__(OTHERS, tensors, dtype, Discrete(FEATURES), "float32", QHead())
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """The features <float32>[B, FEATURES] of a dict of fields."""
-        return {"q": dense(prepared, "dense", flat_observations(observations, 1.0))}
+        return {"q": dense(prepared, "dense", flat_observations(observations, self.observation_scale))}
 
 
 class SmallImageBranch(Network):

@@ -201,7 +201,7 @@ def test_exports_act_the_same(agent, name, tmp_path):
     compared = agent.export(tmp_path / name, 100)
     assert (compared["observations"], compared["same_actions"]) == (100, 100)
     assert compared["largest_difference"] < 1e-5
-    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing is left beside it"
+    assert {path.name for path in tmp_path.iterdir()} == {name, f"{name}.json"}, "nothing else is left beside it"
     with pytest.raises(UsageError, match="exists, and nothing is overwritten"):
         agent.export(tmp_path / name, 100)
 
@@ -213,7 +213,7 @@ def test_exported_actions_have_the_shape_that_the_games_step_takes(game, shape, 
     agent = load_agent(run, (1, 64), compute_dtype="float32")
     assert agent.export(tmp_path / name, 20)["same_actions"] == 20
     copy = (exports._read_onnx if name.endswith(".onnx") else exports._read_saved_model)(tmp_path / name)
-    assert copy(np.zeros((3, 3), np.float32))["action"].shape == (3, *shape)
+    assert copy({"observation": np.zeros((3, 3), np.float32)})["action"].shape == (3, *shape)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -227,7 +227,7 @@ def test_actions_have_the_type_that_the_games_step_takes(game, dtype, name, tmp_
     assert env.step(drawn[0])[2]
     assert agent.export(tmp_path / name, 20)["same_actions"] == 20
     copy = (exports._read_onnx if name.endswith(".onnx") else exports._read_saved_model)(tmp_path / name)
-    assert copy(np.zeros((3, 3), np.float32))["action"].dtype == dtype
+    assert copy({"observation": np.zeros((3, 3), np.float32)})["action"].dtype == dtype
 
 
 @pytest.mark.parametrize("name", FORMATS)
