@@ -295,11 +295,13 @@ def check_layout(
             )
 
 
-def check_slots(checkpoint: Checkpoint, slots: Collection[str]) -> None:
-    """Check that an optimizer has the checkpoint's slots.
+def with_slots(checkpoint: Checkpoint, slots: Collection[str]) -> Checkpoint:
+    """The checkpoint, with its slots in the order in which an optimizer has them.
+
+    Messages carry slots without their names, and a plugin's optimizer may have been given another order meanwhile.
 
     Raises:
-        UsageError: it has not.
+        UsageError: the optimizer has other slots.
     """
     if set(checkpoint.slots) != set(slots):
         saved, built = (", ".join(sorted(names)) or "none" for names in (checkpoint.slots, slots))
@@ -307,6 +309,7 @@ def check_slots(checkpoint: Checkpoint, slots: Collection[str]) -> None:
             f"the checkpoint of update {checkpoint.version} has the optimizer slots {saved}, this run's optimizer has "
             f"{built}: resume with the optimizer of the checkpoint, or use another checkpoint"
         )
+    return dataclasses.replace(checkpoint, slots={name: checkpoint.slots[name] for name in slots})
 
 
 def _to_arrays(checkpoint: Checkpoint) -> dict[str, np.ndarray]:

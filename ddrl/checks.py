@@ -130,9 +130,10 @@ def registered(config: Any, name: str, known: Collection[str], others: str = "",
     `with_options`: options may follow it, as in NAME:KEY=VALUE; they are not looked at.
     """
     value = getattr(config, name)
-    if (value.partition(":")[0] if with_options else value) not in known:
+    named = value.partition(":")[0] if with_options else value
+    if named not in known:
         why = f"must be one of {', '.join(known)}{others}, or what a --plugin registers"
-        refuse(config, name, why + did_you_mean(str(value), known))
+        refuse(config, name, why + did_you_mean(str(named), known))
 
 
 @functools.cache

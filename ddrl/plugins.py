@@ -264,11 +264,11 @@ def split_options(option: str, text: str) -> tuple[str, dict[str, Any]]:
     Raises:
         UsageError: what stands before the colon is no name, or as `_arguments`.
     """
-    name, _, listed = text.partition(":")
+    name, colon, listed = text.partition(":")
     if "=" in name:
         raise UsageError(f"--{option} {text:.80}: it has no name; write NAME:KEY=VALUE,KEY=VALUE")
     form, comma = f"{name}:KEY=VALUE,KEY=VALUE", "another option is within its brackets; close them before the comma"
-    return name, _arguments(f"--{option} {name}:", _between_commas(listed), form, comma)
+    return name, _arguments(f"--{option} {name}:", _between_commas(listed) if colon else (), form, comma)
 
 
 def game_arguments(texts: Iterable[str]) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def _arguments(before: str, texts: Iterable[str], form: str, comma: str) -> dict
 
 
 def _between_commas(listed: str) -> Iterator[str]:
-    """Yields the texts between those commas that are not within brackets; none if there is no text."""
+    """Yields the texts between those commas that are not within brackets."""
     depth, start = 0, 0
     for place, letter in enumerate(listed):
         if letter in BRACKETS:
@@ -327,8 +327,7 @@ def _between_commas(listed: str) -> Iterator[str]:
         elif letter == "," and not depth:
             yield listed[start:place]
             start = place + 1
-    if listed:
-        yield listed[start:]
+    yield listed[start:]
 
 
 def _value(text: str) -> Any:

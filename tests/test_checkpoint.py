@@ -218,12 +218,14 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path):
     assert not Trap.sprung
 
 
-def test_other_slots_are_named():
-    ckpt.check_slots(make(), ["v", "m"])
+def test_slots_go_to_the_optimizer_by_their_names_and_others_are_named():
+    saved, start = make(), ckpt.with_slots(make(), ["v", "m"])
+    assert list(start.slots) == ["v", "m"], "in which order servers get them, without names"
+    assert_same(dataclasses.replace(start, slots={name: start.slots[name] for name in ("m", "v")}), saved)
     with pytest.raises(
         UsageError, match="update 7 has the optimizer slots m, v, this run's optimizer has square: resume"
     ):
-        ckpt.check_slots(make(), ["square"])
+        ckpt.with_slots(make(), ["square"])
 
 
 def test_a_checkpoint_under_the_name_of_another_version_is_refused(tmp_path):

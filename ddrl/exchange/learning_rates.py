@@ -67,29 +67,19 @@ def check_schedule(config: OptimizerConfig) -> None:
             raise UsageError(f"--learning-rate-schedule {text:.80}: its function fails: {why}; fix it") from error
 
 
-def learning_rate(
-    config: OptimizerConfig, version: int, effective_batch: int = 0, agent_steps_per_update: float = 0.0
-) -> float:
-    """The learning rate of the update that is applied to `version`.
-
-    It is the schedule's rate, times the scaling by the effective batch, times the warm-up's factor.
-
-    Args:
-        config: settings of schedule, scaling and warm-up.
-        version: number of updates behind the parameters.
-        effective_batch: data-points per update; used if the rate is scaled by it.
-        agent_steps_per_update: as in `anneal`.
-
-    Raises:
-        UsageError: the schedule of a plugin gives no rate.
-    """
-    return rate_of(config, effective_batch, agent_steps_per_update)(version)
-
-
 def rate_of(
     config: OptimizerConfig, effective_batch: int, agent_steps_per_update: float = 0.0
 ) -> Callable[[int], float]:
-    """Returns `learning_rate` as a function of the version alone, with the other arguments fixed."""
+    """A function that gives the learning rate of the update that is applied to a version.
+
+    It is the schedule's rate, times the scaling by the effective batch, times the warm-up's factor. The function raises
+    a UsageError where the schedule of a plugin gives no rate.
+
+    Args:
+        config: settings of schedule, scaling, and warm-up.
+        effective_batch: data-points per update; used if the rate is scaled by it.
+        agent_steps_per_update: as in `anneal`.
+    """
     schedule, scale = _schedule_of(config), 1.0
     if config.learning_rate_scaling != "none":
         growth = effective_batch / config.learning_rate_batch

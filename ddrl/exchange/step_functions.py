@@ -60,10 +60,11 @@ class StepFunction(NamedTuple):
             UsageError: the function fails, returns something else than it must, or cannot be compiled.
         """
         self._try()
-        kernel, nothing, one = updates.of_step_function(self.function), updates.NOTHING, np.float32(1.0)
+        nothing, one = updates.NOTHING, np.float32(1.0)
         empty = updates.Step(0, nothing, 1, one, nothing, nothing, one, nothing, nothing, one, nothing)
         slots = (nothing,) * len(self.slots)
         try:
+            kernel = updates.of_step_function(self.function)
             kernel(empty, slots, slots, 1.0, self.numbers)
         except Exception as error:
             raise UsageError(
@@ -95,12 +96,12 @@ def step_function(name: str, function: Callable[..., Any]) -> StepFunction:
         function: the function.
 
     Raises:
-        UsageError: it has another signature than a step function.
+        UsageError: it is no function that Numba can compile, or has another signature than a step function.
     """
-    try:
-        arguments = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # of a function that is not written in Python
-        arguments = []
+    function = getattr(function, "py_func", function)  # that of @numba.njit, which is compiled into the kernel
+    if not inspect.isfunction(function):  # a method, an object, or a function that is not written in Python
+        raise UsageError(f"optimizer {name}: {function!r:.80} is no step function; write one with def, as {FORM}")
+    arguments = list(inspect.signature(function).parameters.values())
     slots = [each.name for each in arguments if each.default is each.empty]
     options = {each.name: each.default for each in arguments if each.default is not each.empty}
     plain = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in arguments)

@@ -99,8 +99,7 @@ class ComputeRoles:
         if resume and checkpoints.list_checkpoints(run_dir):
             start = newest_start(run_dir, config)
             checkpoints.check_layout(start.checkpoint, self.network.parameter_shapes)
-            checkpoints.check_slots(start.checkpoint, slots)
-            return start
+            return start._replace(checkpoint=checkpoints.with_slots(start.checkpoint, slots))
         return Start(self._fresh(slots))
 
     def _fresh(self, slots: dict[str, np.ndarray]) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -23,14 +24,15 @@ def transform_of(config: TrainConfig, metrics: RankMetrics) -> Transform:
     settings, game = config.algorithm, config.environment.game
     if not settings.reward_clip or metrics.index > 0 or atari_rom(game) is not None:
         return settings.transform_reward
-    untold = [True]  # emptied once it is told
+    untold = [True]  # emptied once it is told, by the thread of one group
 
     def transform(rewards: np.ndarray) -> np.ndarray:
         if untold:
             clipped = rewards[np.abs(rewards * np.float32(settings.reward_scale)) > settings.reward_clip]
             if clipped.size:
-                untold.clear()
-                metrics.event("reward_clipped", _text(config, float(clipped[0])))
+                with contextlib.suppress(IndexError):  # another thread was faster
+                    untold.pop()
+                    metrics.event("reward_clipped", _text(config, float(clipped[0])))
         return settings.transform_reward(rewards)
 
     return transform

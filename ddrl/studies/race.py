@@ -39,7 +39,7 @@ LINE_SECONDS = 5.0
 MOST_SYSTEMS = 6  # in a panel, each of whose seeds may have a curve of its own
 UNEVEN = 1.15  # ratio of the highest to the lowest rate of a system's runs from which the report names them
 OURS_ALONE = ("game_options", "wrappers", "step_time_mean_ms")
-"""Settings that make another game of a game, or a slower one, and that the rival's program does not have."""
+"""Settings that make another game of a game, or a slower one, and that the peer's program does not have."""
 AXES = {SECONDS: "time", STEPS: "agent steps"}
 LAST = (final(EVALUATION), "last evaluation score")
 NOTES = (

@@ -14,7 +14,7 @@ from ddrl.builders.replay import exploration, target_function
 from ddrl.config import FromReplay
 from ddrl.errors import UsageError
 from ddrl.evaluation.games import evaluate
-from ddrl.exchange.learning_rates import learning_rate
+from ddrl.exchange.learning_rates import rate_of
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.learner import Policy, as_device_vector
 from ddrl.reporting.rank_metrics import RankMetrics
@@ -65,7 +65,7 @@ class Worker:
             snapshot, batch = self.schedule.next_batch(self.snapshot)
             gradient, _, priorities = self.learner.gradient(snapshot.parameters, batch)
             self.schedule.learned(batch, priorities)
-            self.optimizer.apply(self.parameters, gradient, learning_rate(self.config.optimizer, self.version))
+            self.optimizer.apply(self.parameters, gradient, rate_of(self.config.optimizer, 0)(self.version))
             self.version += 1
         return self
 

@@ -52,6 +52,12 @@ def test_files_and_names_of_the_code_exist(page):
         assert all(name in source for name in re.findall(r"\w+", names) if name != "and"), (names, path)
 
 
+def test_the_page_on_design_names_every_module_of_the_package():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    modules = [path.stem for path in (ROOT / "ddrl").glob("*.py")]
+    assert [name for name in modules if f"{name}.py" not in text and f"`{name}`" not in text] == []
+
+
 def test_every_figure_and_diagram_is_on_a_page():
     shown = {(page.parent / link).resolve() for page in PAGES for link in pages.links(page)}
     drawn = [path for folder in ("figures", "diagrams") for path in (ROOT / "docs" / folder).iterdir()]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import numba
 import numpy as np
 import pytest
 
@@ -152,6 +155,8 @@ def test_local_steps_average_its_slots(tmp_path):
     "text, said",
     [
         ("lio", "--optimizer lio: must be one of adam, .* or what a --plugin registers; did you mean lion"),
+        ("lio:weight_decay=0.01", "--optimizer lio:weight_decay=0.01: must be one of .*; did you mean lion"),
+        ("adam:", "--optimizer adam:: it is not KEY=VALUE; write adam:KEY=VALUE"),
         ("lion:beta3=1", "lion has no option beta3; it has beta1, beta2, weight_decay; did you mean beta2 or beta1"),
         ("lion:beta1=much", "--optimizer lion:beta1=much: beta1 must be a finite number"),
         ("lion:beta1=1e999", "beta1 must be a finite number"),
@@ -174,13 +179,33 @@ def test_names_and_options_that_do_not_exist_are_refused(text, said):
         lambda gradient, parameter, count, *, beta=0.9: gradient,
         lambda gradient, parameter, count, kind="fast": gradient,
         lambda gradient, parameter, count, beta=float("nan"): gradient,
-        np.sign,
     ],
 )
 def test_other_functions_are_no_step_functions(function):
     with pytest.raises(UsageError, match=r"optimizer odd: its step function takes .* must be step\(gradient, param"):
         plugins.register_optimizer("odd", function)
     assert "odd" not in plugins.optimizers.names()
+
+
+class Scaled:
+    def __call__(self, gradient, parameter, count, factor=2.0):
+        return factor * gradient
+
+
+@pytest.mark.parametrize("value", [np.sign, functools.partial(plain), Scaled(), Scaled().__call__])
+def test_what_numba_cannot_compile_is_no_step_function(value):
+    with pytest.raises(UsageError, match=r"^optimizer odd: .* is no step function; write one with def, as step\(grad"):
+        plugins.register_optimizer("odd", value)
+    assert "odd" not in plugins.optimizers.names()
+
+
+def test_a_function_that_numba_has_is_compiled_from_its_source():
+    """With its own options, Numba would raise ZeroDivisionError in the middle of a run."""
+    divided = numba.njit(lambda gradient, parameter, count, divisor=1.0: gradient / divisor)
+    plugins.register_optimizer("divided", divided)
+    theta = np.zeros(2, np.float32)
+    make_optimizer(OptimizerConfig(optimizer="divided:divisor=4"), 2).apply(theta, np.float32([2.0, -1.0]), 1.0)
+    assert theta.tolist() == [-0.5, 0.25]
 
 
 def uncompiled(number):

@@ -149,4 +149,28 @@ MUTANTS = (
         ("tests/exchange/test_learning_rates.py::test_rates_between_the_points_that_were_tried_are_checked_too",),
         "All parameters become NaN in the middle of a run.",
     ),
+    Mutant(
+        "a-step-function-gets-its-slots-as-they-lie-in-a-checkpoint",
+        "ddrl/checkpoint.py",
+        "slots={name: checkpoint.slots[name] for name in slots}",
+        "slots=checkpoint.slots",
+        ("tests/test_checkpoint.py::test_slots_go_to_the_optimizer_by_their_names_and_others_are_named",),
+        "After an edit of a plugin, a resumed run has one moment in the place of another.",
+    ),
+    Mutant(
+        "a-step-function-with-a-decorator-of-numba-is-refused",
+        "ddrl/exchange/step_functions.py",
+        'getattr(function, "py_func", function)',
+        "function",
+        ("tests/exchange/test_step_functions.py::test_a_function_that_numba_has_is_compiled_from_its_source",),
+        "A step function with @numba.njit is not taken.",
+    ),
+    Mutant(
+        "reward-clipped-is-told-by-every-group",
+        "ddrl/sampling/rewards.py",
+        "untold.pop()",
+        "untold.clear()",
+        ("tests/sampling/test_rewards.py::test_of_two_threads_that_clip_at_once_one_tells",),
+        "Groups that clip at the same moment report it once each.",
+    ),
 )

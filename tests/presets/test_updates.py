@@ -13,7 +13,7 @@ from cluster.roles import Sizes, assign_roles
 from ddrl import algorithms
 from ddrl.builders.agent import make_learner
 from ddrl.config import NetworkConfig, OptimizerConfig, TrainConfig
-from ddrl.exchange.learning_rates import anneal, anneal_of, learning_rate, rate_of
+from ddrl.exchange.learning_rates import anneal, anneal_of, rate_of
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.learner import Learner
@@ -218,11 +218,11 @@ def test_agent_steps_that_an_update_stands_for(algorithm, preset, groups, expect
 
 def test_agent_steps_count_before_updates():
     config = OptimizerConfig(learning_rate=1.0, learning_rate_schedule="linear", learning_rate_updates=10)
-    assert anneal(config, 5) == learning_rate(config, 5) == 0.5
+    assert anneal(config, 5) == rate_of(config, 32)(5) == 0.5
     by_steps = dataclasses.replace(config, learning_rate_agent_steps=1_000)
-    assert anneal(by_steps, 5, 20.0) == learning_rate(by_steps, 5, 32, 20.0) == 0.9
-    assert learning_rate(dataclasses.replace(by_steps, learning_rate_end=0.5), 25, 32, 20.0) == 0.75
-    assert learning_rate(by_steps, 1_000, 32, 20.0) == 0.0
+    assert anneal(by_steps, 5, 20.0) == rate_of(by_steps, 32, 20.0)(5) == 0.9
+    assert rate_of(dataclasses.replace(by_steps, learning_rate_end=0.5), 32, 20.0)(25) == 0.75
+    assert rate_of(by_steps, 32, 20.0)(1_000) == 0.0
 
 
 # Who follows the schedules -------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_the_trainer_of_a_worker_follows_alpha(tmp_path):
 def test_a_schedule_over_agent_steps_that_nobody_counts_is_an_error():
     config = OptimizerConfig(learning_rate_schedule="linear", learning_rate_agent_steps=1_000)
     with pytest.raises(ValueError, match="need the agent steps of an update"):
-        learning_rate(config, 5)
+        rate_of(config, 32)(5)
 
 
 def test_rainbows_beta_is_1_after_50_million_agent_steps_whatever_the_workers():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -30,6 +33,23 @@ def test_the_first_reward_that_is_clipped_makes_an_event():
         "LunarLander-v3 gave a reward of -100, but rewards are clipped to [-1, 1] for learning, as for Atari games; "
         "--reward-clip 0 turns that off"
     )
+
+
+def test_of_two_threads_that_clip_at_once_one_tells():
+    """Each group of simulators has a thread, and they share the function."""
+    both = threading.Barrier(2)
+
+    class Met(np.ndarray):
+        def __mul__(self, factor):
+            both.wait(60)
+            return np.asarray(self) * factor
+
+    config, metrics = algorithms.preset("default", "LunarLander-v3", MACHINE, "ppo"), RankMetrics("worker", 0)
+    transform, rewards = transform_of(config, metrics), np.float32([-100.0]).view(Met)
+    with ThreadPoolExecutor(2) as threads:
+        for learned_from in [threads.submit(transform, rewards) for _ in range(2)]:
+            assert learned_from.result(60).tolist() == [-1.0]
+    assert [event["name"] for event in metrics.report()["events"]] == ["reward_clipped"]
 
 
 def test_a_scale_comes_before_the_clip():
