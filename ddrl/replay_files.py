@@ -11,6 +11,7 @@ import numpy as np
 
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
+from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.replay import storage
 
@@ -64,6 +65,34 @@ def check_replays(run_dir: Path, checkpoint: Checkpoint, read: bool = True) -> N
     with ThreadPoolExecutor(READERS) as readers:
         for _ in readers.map(lambda file: check(*file), files):
             pass
+
+
+def newest_sound(
+    run_dir: Path, config: TrainConfig, left_out: list[str] | None = None, read: bool = True
+) -> Checkpoint:
+    """The newest checkpoint of a run that is sound, together with its replays: a resume starts from it.
+
+    With Ape-X, if no checkpoint has sound replays, it is the newest sound checkpoint, and replay shards begin empty.
+
+    Args:
+        run_dir: the directory of the run.
+        config: settings of the run.
+        left_out: as for `load_latest`.
+        read: as for `check_replays`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    left_out = [] if left_out is None else left_out
+    if not config.has_replay:
+        return checkpoints.load_latest(run_dir, left_out=left_out)
+    try:
+        return checkpoints.load_latest(run_dir, lambda checkpoint: check_replays(run_dir, checkpoint, read), left_out)
+    except UsageError:
+        if not config.apex.actors:
+            raise
+        left_out.clear()
+        return checkpoints.load_latest(run_dir, left_out=left_out)
 
 
 def replays_of(run_dir: Path, checkpoint: Checkpoint) -> Iterator[tuple[Path, np.ndarray]]:

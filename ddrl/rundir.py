@@ -35,7 +35,7 @@ STALE = (STOP, RESULT, STALLED, TRAINED)
 """Files that the ranks of one start leave for the process that waits for them, and that must be gone at the next."""
 LEFT_BY_A_START = re.compile(
     r"config(-\d+)?\.json|metrics\.jsonl|log\.txt|result\.json|stop|stalled|trained|lock|stacks-\d+\.txt|parameter_hashes\.txt|ranks/\d+|"
-    r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|\.?([a-z]+\.json|stop|job\.sbatch)\.[0-9a-f]+\.tmp|"
+    r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|\.?([a-z]+(-\d+)?\.json|stop|job\.sbatch)\.[0-9a-f]+\.tmp|"
     r"job\.sbatch|slurm-jobs\.tsv|slurm-\d+\.out"
 )
 

@@ -278,6 +278,7 @@ LEFT = {
         "ranks/11": "{}",
     },
     "a stop": {"config.json": SETTINGS, "stop": "", "trained": ""},
+    "half its earlier settings": {"config.json": SETTINGS, ".config-0.json.1f.tmp": ""},
     "half a stop": {"config.json": SETTINGS, ".stop.1f.tmp": ""},
     "half a script": {".job.sbatch.1f.tmp": ""},
     "no update": {"metrics.jsonl": EVENT, "events.out.tfevents.1.vm.2.3": "x", "stacks-2.txt": "x", "stalled": ""},

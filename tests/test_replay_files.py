@@ -11,6 +11,7 @@ from ddrl import algorithms, rundir
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.errors import UsageError
+from ddrl.launch.restarts import seconds_trained
 from ddrl.replay import storage
 from ddrl.replay_files import check_replays, names_on_disk, shard_directory, worker_directory
 from ddrl.roles.resume import newest_start
@@ -37,7 +38,16 @@ def run(tmp_path):
 def save(run_dir, version, states, config=None, keep=3, check=lambda checkpoint: None):
     parameters, settings = np.full(SIZE, version, np.float32), rundir.config_to_dict(config) if config else {}
     whole = Checkpoint(
-        version, version, 0, 0.0, parameters, {}, version, (("x", (SIZE,)),), worker_states=states, config=settings
+        version,
+        version,
+        0,
+        60.0 * version,
+        parameters,
+        {},
+        version,
+        (("x", (SIZE,)),),
+        worker_states=states,
+        config=settings,
     )
     checkpoints.save(run_dir, whole, keep, check)
 
@@ -125,6 +135,19 @@ def test_without_a_sound_replay_a_run_of_apex_goes_on_and_others_are_refused(tmp
     else:
         start = newest_start(tmp_path, config)
         assert (start.checkpoint.version, start.notes) == (1, ())
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "apex-dqn"])
+def test_a_run_has_spent_the_minutes_of_the_checkpoint_from_which_it_resumes(run, algorithm):
+    """With those of a newer one, whose replay is missing, it would end before its minutes are used up."""
+    config = algorithms.preset("smoke", None, Machine(4, 1 << 36), algorithm)
+    assert seconds_trained(run, config) == 180.0
+    next(path for path in files_of(run, 3) if path not in files_of(run, 2)).unlink()
+    assert seconds_trained(run, config) == 120.0
+    if algorithm == "apex-dqn":
+        for path in worker_directory(run, 0).iterdir():
+            path.unlink()
+        assert seconds_trained(run, config) == 180.0, "its shards begin empty"
 
 
 def test_replays_of_shards_are_those_of_their_own_directories(tmp_path):

@@ -253,6 +253,14 @@ def test_a_run_that_has_used_up_its_minutes_wants_to_know_how_many_more(here, dd
     assert (status, out) == (2, "") and f"--resume {run}: it has trained {MORE}" in err and err.count("\n") == 1
 
 
+def test_a_short_job_may_train_the_last_minutes_of_a_long_run(here, ddrl):
+    """It ends before its first checkpoint is due."""
+    run = budgeted(here / "run", 60.0, 3600.0, {"status": "finished"})
+    words = ("--minutes", "5", "--time", "10", "--checkpoint-every-minutes", "30")
+    status, out, err = ddrl("submit", "train", "--resume", str(run), *words, "--dry-run")
+    assert status == 0 and "--minutes 65.0" in out, err
+
+
 def test_the_minutes_of_a_run_may_be_more_than_those_of_a_job(ddrl):
     assert "#SBATCH --time=30\n" in script_of(ddrl, "--minutes", "60", "--time", "30")
 

@@ -178,7 +178,7 @@ def submit_train(argv: Sequence[str]) -> int:
     directory = run_directory(config, wanted.resume, site)
     place_ranks(config, [Seat()] * config.ranks)
     if job.seconds is not None:
-        check_time(config, {JOB_END: str(job.seconds)}, now=0.0)
+        check_time(config, {JOB_END: str(job.seconds)}, now=0.0, spent_seconds=60.0 * trained)
         _check_warning(config, job, job.seconds)
     given = shlex.join(["ddrl", "submit", "train", *argv])
     body = body_of(config, directory, words)
@@ -217,7 +217,7 @@ def of_whole_run(wanted: Wanted, words: Sequence[str]) -> tuple[TrainConfig, lis
     minutes = config.run.minutes
     if run is None or not minutes:
         return config, list(words), 0.0
-    trained = seconds_trained(run) / 60.0
+    trained = seconds_trained(run, config) / 60.0
     if wanted.trains_more:
         peek = early_options.Parser(prog="ddrl submit train")
         peek.add_argument("--minutes")

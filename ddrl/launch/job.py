@@ -27,7 +27,7 @@ from ddrl.files import append_regular
 from ddrl.json_lines import JsonLines
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
-from ddrl.launch.restarts import seconds_trained
+from ddrl.launch.restarts import spent_before
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
 from ddrl.placement.start import MARGIN_SECONDS, bounded_start
@@ -113,19 +113,20 @@ def check_world(config: TrainConfig, size: int) -> None:
         raise UsageError(str(error)) from error
 
 
-def check_time(config: TrainConfig, environ: Mapping[str, str], now: float) -> None:
+def check_time(config: TrainConfig, environ: Mapping[str, str], now: float, spent_seconds: float = 0.0) -> None:
     """Raises UsageError when the job's wall time ends before the run, and before its first checkpoint.
 
     Args:
         config: of the run.
         environ: variables of the job, which say when it ends.
         now: seconds since 1970.
+        spent_seconds: see `JobContext`.
     """
     end, run = environ.get(JOB_END, ""), config.run
     if not NUMBER.fullmatch(end):
         return
     minutes = (int(end) - now) / 60.0
-    ends_itself = 0 < run.minutes < minutes
+    ends_itself = run.minutes > 0 and run.minutes - spent_seconds / 60.0 < minutes
     if minutes < run.checkpoint_every_minutes and not run.checkpoint_every_updates and not ends_itself:
         raise UsageError(
             f"this job ends in {minutes:.1f} minutes, and the first checkpoint is due after "
@@ -145,7 +146,7 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
     stack.enter_context(run_lock.locked(path))
     resume = wanted.resume is not None
     evaluates_only = resume and not wanted.trains_more and outcome.lacks_evaluation_only(path, config)
-    spent_seconds = seconds_trained(path) if wanted.minutes_of_run and config.run.minutes else 0.0
+    spent_seconds = spent_before(wanted.resume, config, wanted.minutes_of_run)
     rundir.update_run_dir(path, config)
     launch.clear(path)
     return {
@@ -208,7 +209,9 @@ def _begin(
         _check_all(everyone)
         assert wanted is not None
         check_world(wanted.config, size)
-        check_time(wanted.config, environ, time.time())
+        check_time(
+            wanted.config, environ, time.time(), spent_before(wanted.resume, wanted.config, wanted.minutes_of_run)
+        )
         return prepare(wanted, stack)
 
     return _together(world, report, decide)

@@ -24,7 +24,7 @@ from ddrl.files import append_regular
 from ddrl.json_lines import JsonLines
 from ddrl.launch import outcome
 from ddrl.launch.processes import Interrupts, end_session
-from ddrl.launch.restarts import Restarts, seconds_trained
+from ddrl.launch.restarts import Restarts, spent_before
 from ddrl.launch.supervisor import KILL_SECONDS, POLL_SECONDS, Supervisor
 from ddrl.named_runs import go_on
 from ddrl.placement import start
@@ -85,7 +85,7 @@ def train(
     with run_lock.locked(path) as lock:
         evaluates_only = resume is not None and not trains_more and outcome.lacks_evaluation_only(path, config)
         flags = [EVALUATES_ONLY] if evaluates_only else []
-        spent_seconds = seconds_trained(path) if minutes_of_run and config.run.minutes else 0.0
+        spent_seconds = spent_before(resume, config, minutes_of_run)
         rundir.update_run_dir(path, config)
         clear(path)
         program = [*rank_program, os.path.join(os.curdir, path), *flags]  # mpirun takes the word : for its own

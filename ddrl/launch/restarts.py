@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddrl import rundir
-from ddrl.checkpoint import list_checkpoints, load_latest, version_of
+from ddrl.checkpoint import list_checkpoints, version_of
 from ddrl.config import TrainConfig
 from ddrl.launch.outcome import in_final_evaluation
+from ddrl.replay_files import newest_sound
 from ddrl.reporting.metrics import MetricsWriter, read_metrics
 from ddrl.reporting.phases import EVALUATING
 from ddrl.wording import counted
@@ -30,13 +31,29 @@ class Restart(NamedTuple):
     evaluates_only: bool
 
 
-def seconds_trained(path: Path) -> float:
-    """Seconds of training behind the newest sound checkpoint of a run; 0 without a checkpoint.
+def seconds_trained(path: Path, config: TrainConfig) -> float:
+    """Seconds of training behind the checkpoint from which a run resumes; 0 without a checkpoint.
+
+    Of its replays, which may have gigabytes, only the sizes are compared.
 
     Raises:
         UsageError: there are checkpoints, and none is sound.
     """
-    return load_latest(path).wall_seconds if list_checkpoints(path) else 0.0
+    return newest_sound(path, config, read=False).wall_seconds if list_checkpoints(path) else 0.0
+
+
+def spent_before(resume: Path | None, config: TrainConfig, minutes_of_run: bool) -> float:
+    """Seconds of the budget of minutes that are spent before the first start of a command; see `JobContext`.
+
+    Args:
+        resume, config, minutes_of_run: as in `wanted.Wanted`.
+
+    Raises:
+        UsageError: as `seconds_trained`.
+    """
+    if resume is None or not minutes_of_run or not config.run.minutes:
+        return 0.0
+    return seconds_trained(resume, config)
 
 
 class Restarts:

@@ -185,7 +185,7 @@ def _next(run_dir: Path, config: TrainConfig) -> list[str]:
 def _longer(run_dir: Path, config: TrainConfig) -> tuple[str, str]:
     """Options with which a resume trains longer, and what it does.
 
-    Minutes are counted anew in each part of a run. Agent steps and updates are those of all parts, so a budget of them
+    With --resume, minutes count from now. Agent steps and updates are those of all parts, so a budget of them
     that is used up has to grow, and a target that is reached would be reached again.
     """
     counts, result = _final_counts(run_dir), rundir.read_json(run_dir / rundir.RESULT)

@@ -166,7 +166,8 @@ class ChiefRole:
         self._trained_seconds = self.context.spent_seconds + time.monotonic() - self.log.began
         if not flags & Flag.CHECKPOINT:  # this part only does the final evaluation of the part before, in the same time
             longest = 60.0 * self.context.config.run.minutes or math.inf  # as in `end_of_job`, the other ranks' wait
-            self._trained_seconds = min(self._before.trained_seconds, longest)
+            # A smaller budget than before may end a part that did not come to its own end.
+            self._trained_seconds = min(self._before.trained_seconds or self.start.wall_seconds, longest)
             self._acted, self._taken = self._before.agent_steps, self.start.wall_seconds
         self.time_left.training_over(self._trained_seconds, not signaled)
         self.result = {"status": status, "message": message}

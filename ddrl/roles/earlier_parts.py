@@ -15,7 +15,8 @@ class EarlierParts:
         start: the checkpoint from which this part of the run started.
 
     Attributes:
-        trained_seconds: how long the previous part trained, if the checkpoint is its last one; else 0.
+        trained_seconds: training that counted to the budget of minutes when the previous part ended, if the checkpoint
+            is its last one; else 0.
         agent_steps: of all earlier parts together.
     """
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
-from ddrl.replay_files import check_replays
+from ddrl.replay_files import newest_sound
 from ddrl.resumable import check_settings
 
 
@@ -29,28 +27,14 @@ class Start(NamedTuple):
 
 
 def newest_start(run_dir: Path, config: TrainConfig) -> Start:
-    """The newest checkpoint that is sound, together with its replays.
-
-    With Ape-X, if no checkpoint has sound replays, it is the newest sound checkpoint, and replay shards begin empty.
+    """The checkpoint of `newest_sound`, and what differs from before.
 
     Raises:
         UsageError: there is no such checkpoint, or it was made with incompatible settings.
     """
     left_out: list[str] = []
-    loaded = _newest(run_dir, config, left_out)
+    loaded = newest_sound(run_dir, config, left_out)
     notes = [("checkpoint_left_out", text) for text in left_out]
     if changed := check_settings(loaded, config, run_dir):
         notes.append(("settings_changed", f"since the checkpoint of update {loaded.version}: {changed}"))
     return Start(loaded, tuple(notes))
-
-
-def _newest(run_dir: Path, config: TrainConfig, left_out: list[str]) -> Checkpoint:
-    if not config.has_replay:
-        return checkpoints.load_latest(run_dir, left_out=left_out)
-    try:
-        return checkpoints.load_latest(run_dir, lambda checkpoint: check_replays(run_dir, checkpoint), left_out)
-    except UsageError:
-        if not config.apex.actors:
-            raise
-        left_out.clear()
-        return checkpoints.load_latest(run_dir, left_out=left_out)

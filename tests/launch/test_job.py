@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+import time
 
 import pytest
 
@@ -42,14 +43,23 @@ def test_versions_are_one():
 
 
 @pytest.mark.parametrize(
-    "minutes, checkpoints, updates, fine",
-    [(0.0, 5.0, 0, False), (2.0, 5.0, 0, True), (4.0, 5.0, 0, False), (0.0, 2.0, 0, True), (0.0, 5.0, 100, True)],
+    "minutes, spent, checkpoints, updates, fine",
+    [
+        (0.0, 0.0, 5.0, 0, False),
+        (2.0, 0.0, 5.0, 0, True),
+        (4.0, 0.0, 5.0, 0, False),
+        (4.0, 90.0, 5.0, 0, True),
+        (4.0, 300.0, 5.0, 0, True),
+        (0.0, 0.0, 2.0, 0, True),
+        (0.0, 0.0, 5.0, 100, True),
+    ],
 )
-def test_a_job_is_longer_than_its_checkpoint_interval(minutes, checkpoints, updates, fine):
+def test_a_job_is_longer_than_its_checkpoint_interval(minutes, spent, checkpoints, updates, fine):
+    """Or than what is left of its minutes."""
     run = RunConfig(minutes=minutes, checkpoint_every_minutes=checkpoints, checkpoint_every_updates=updates)
     environ = {job.JOB_END: "1180"}  # three minutes from 1000
     with contextlib.nullcontext() if fine else pytest.raises(UsageError, match="ends in 3.0 minutes, and the first"):
-        job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), environ, 1000.0)
+        job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), environ, 1000.0, spent)
     job.check_time(TrainConfig(algorithm=BA3CConfig(), run=run), {}, 1000.0)
 
 
@@ -238,6 +248,19 @@ def test_the_minutes_of_a_job_are_those_of_the_whole_run(tmp_path):
         with contextlib.ExitStack() as stack:
             agreed = job.prepare(checked(words, MACHINE, with_game=False), stack)
         assert (agreed["spent_seconds"], agreed["resume"]) == (spent, True)
+
+
+def test_a_job_needs_time_for_the_minutes_that_are_left(tmp_path):
+    """Not for all of them, most of which an earlier job may have trained."""
+    path = begun(tmp_path, 240.0)
+    words = ["--resume-or-start", "--run-dir", str(path), "--workers", "1", "--parameter-servers", "0"]
+    words += ["--checkpoint-every-minutes", "20"]
+    environ = {job.JOB_END: str(int(time.time()) + 300)}
+    for minutes, refused in (("7", False), ("30", True)):
+        with contextlib.ExitStack() as stack:
+            wanted = checked([*words, "--minutes", minutes], MACHINE, with_game=False)
+            agreed = job._begin(None, wanted, FINE, stack, environ)
+        assert ("this job ends in " in agreed.get("refused", "")) == refused, agreed
 
 
 def test_a_resume_that_names_minutes_wants_them(tmp_path):

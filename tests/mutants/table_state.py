@@ -28,6 +28,22 @@ MUTANTS = (
         "The last sound checkpoint is deleted for damaged ones.",
     ),
     Mutant(
+        "minutes-of-a-checkpoint-without-its-replay",
+        "ddrl/replay_files.py",
+        "if not config.has_replay:",
+        "if not config.has_replay or not read:",
+        ("tests/test_replay_files.py::test_a_run_has_spent_the_minutes_of_the_checkpoint_from_which_it_resumes",),
+        "A run ends early by the minutes between the checkpoint that lacks its replay and the one before.",
+    ),
+    Mutant(
+        "time-for-all-minutes-of-a-run",
+        "ddrl/launch/job.py",
+        "run.minutes - spent_seconds / 60.0 < minutes",
+        "run.minutes < minutes",
+        ("tests/launch/test_job.py::test_a_job_needs_time_for_the_minutes_that_are_left",),
+        "A short job that would end a run is refused.",
+    ),
+    Mutant(
         "checkpoint-resumes-from-the-oldest",
         "ddrl/checkpoint.py",
         "for path in reversed(paths):",

@@ -334,6 +334,15 @@ def test_a_run_whose_minutes_were_used_up_before_only_evaluates(play):
     assert (result["status"], result["message"]) == ("finished", "the budget of 10 minutes is used up")
 
 
+def test_a_budget_that_has_become_smaller_leaves_the_final_evaluation_the_time_of_the_training(play):
+    """The checkpoint is not the last one of a part, so it does not say how long that trained."""
+    counters = ACTED | {"trained_seconds": 0.0}
+    job = play(version=2, resumed=True, run={"minutes": 10.0}, counters=counters, spent_seconds=600.5)
+    job.chief.advance()
+    assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
+    assert job.chief._trained_seconds == job.chief.start.wall_seconds == 7.0
+
+
 def test_a_request_to_stop_before_all_else_leaves_the_final_evaluation_alone_to_be_made(play):
     """Where it counted as one in training, the next start would train for all minutes once more."""
     job = play(version=2, resumed=True, run={"minutes": 10.0}, agent_steps=640, counters=ACTED, evaluates_only=True)
