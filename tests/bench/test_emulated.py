@@ -31,5 +31,5 @@ def test_scaling_compares_with_the_first_number_of_workers():
 
 
 def test_no_more_slow_workers_than_workers():
-    with pytest.raises(Exception, match="--slow-workers 3: at most 2 of the 3 workers"):
+    with pytest.raises(Exception, match="--slow-workers 3: must be below --workers 3"):
         StragglerArguments(workers=3, slow_workers=3)

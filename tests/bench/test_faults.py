@@ -186,7 +186,7 @@ def test_the_table():
             "rank-kill",
             "chief",
             became="went on",
-            bad=["processes left: 2"],
+            bad=["2 processes left"],
             processes_left=2,
             directory="/kept",
         ),
@@ -210,7 +210,7 @@ def test_the_table():
     assert found["all"]["faults"] == 3 and found["all"]["processes left"] == 2 and found["all"]["bound s"] == 110.0
     assert found["systems"] == {"hts": 1, "sync": 2}
     (bad,) = found["bad"]
-    assert (bad["index"], bad["directory"], bad["why"]) == (6, "/kept", ["processes left: 2"])
+    assert (bad["index"], bad["directory"], bad["why"]) == (6, "/kept", ["2 processes left"])
 
 
 # What the records say ------------------------------------------------------------------------------------------

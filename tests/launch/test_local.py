@@ -311,7 +311,7 @@ def test_a_process_that_is_killed_while_it_draws_costs_a_warning(tmp_path, monke
     monkeypatch.setattr(launch, "python_command", lambda module: [sys.executable, "-c", program])
     console = Console(record=True, width=400)
     launch.finish(path, console)
-    assert console.export_text() == f"warning: no plot and no video, see {path / rundir.LOG}\n"
+    assert console.export_text() == f"warning: no learning curve and no video; see {path / rundir.LOG}\n"
 
 
 def test_a_library_that_prints_bytes_that_are_no_text_costs_no_curve(tmp_path, monkeypatch):
