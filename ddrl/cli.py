@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 
 from cluster.job import detect_job
-from ddrl import other_libraries, programs
+from ddrl import programs
 from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
+from ddrl.options import other_libraries
 
 ABOUT = "Distributed deep reinforcement learning with TensorFlow and MPI parameter servers."
 COMMANDS = {
@@ -108,7 +109,7 @@ def _meant_by(command: str) -> str:
 def help_text() -> str:
     """All commands, every benchmark among them."""
     from ddrl.commands.bench import BENCHMARKS
-    from ddrl.help_page import Entry, Section, page
+    from ddrl.options.help_page import Entry, Section, page
 
     commands = [Entry(f"{name} {words}".rstrip(), text) for name, (words, text) in COMMANDS.items()]
     measured = f"{commands[-1].text} {', '.join(BENCHMARKS)}. `ddrl bench --help` says what each one measures."

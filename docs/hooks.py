@@ -17,9 +17,10 @@ from typing import Any
 import ziamath
 from mkdocs.structure.files import File
 
-from ddrl import algorithms, other_libraries
+from ddrl import algorithms
 from ddrl.config import TrainConfig
 from ddrl.docstrings import field_texts
+from ddrl.options import other_libraries
 from ddrl.types import Machine
 
 HERE = Path(__file__).parent

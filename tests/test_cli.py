@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.job import Job
-from ddrl import algorithms, cli, options, rundir
+from ddrl import algorithms, cli, rundir
 from ddrl.algorithms import ba3c
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import checkpoint_path
@@ -21,9 +21,10 @@ from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import anneal
 from ddrl.launch.job import check_world
+from ddrl.options import train_options
+from ddrl.options.wanted import Wanted, ready
 from ddrl.placement.resources import check_machine
 from ddrl.types import Machine
-from ddrl.wanted import Wanted, ready
 
 MACHINE = Machine(2, 16 * 10**9)
 HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
@@ -40,8 +41,8 @@ def ddrl(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def parse(line: str) -> options.TrainArguments:
-    return options.parse(line.split(), MACHINE)
+def parse(line: str) -> train_options.TrainArguments:
+    return train_options.parse(line.split(), MACHINE)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from ddrl.config import (
 )
 from ddrl.errors import UsageError
 from ddrl.launch.job import quieten
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.placement import resources
 from ddrl.reporting.metrics import MetricsWriter
 from ddrl.types import Machine

@@ -21,11 +21,11 @@ from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.init_from import source_of
 from ddrl.networks.network import Network
-from ddrl.options import parse, settings_of
+from ddrl.options.train_options import parse, settings_of
+from ddrl.options.wanted import ready
 from ddrl.roles import compute
 from ddrl.tuning import plan as tuning
 from ddrl.types import Machine
-from ddrl.wanted import ready
 
 MACHINE = Machine(2, 16 * 10**9)
 SMOKE = ("ba3c", "--preset", "smoke")

@@ -12,9 +12,9 @@ from ddrl.algorithms import preset
 from ddrl.checkpoint import best_path, checkpoint_path
 from ddrl.errors import UsageError
 from ddrl.named_runs import go_on, run_and_checkpoint, run_and_checkpoint_in_one
-from ddrl.options import parse
+from ddrl.options.train_options import parse
+from ddrl.options.wanted import ready
 from ddrl.types import Machine
-from ddrl.wanted import ready
 
 MACHINE = Machine(2, 16 * 10**9)
 

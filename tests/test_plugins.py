@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 import ddrl
-from ddrl import algorithms, cli, options, plugin_modules, plugins, rundir
+from ddrl import algorithms, cli, plugin_modules, plugins, rundir
 from ddrl.commands import tune
 from ddrl.commands.tune import TuneArguments
 from ddrl.config import ExchangeConfig, NetworkConfig, TrainConfig
 from ddrl.errors import UsageError
+from ddrl.options import train_options
 from ddrl.tuning import plan as plans
 from ddrl.types import Machine
 
@@ -34,8 +35,8 @@ def written(directory: Path, name: str, text: str) -> str:
     return str(directory / name)
 
 
-def parse(*words: str) -> options.TrainArguments:
-    return options.parse(words, MACHINE)
+def parse(*words: str) -> train_options.TrainArguments:
+    return train_options.parse(words, MACHINE)
 
 
 def test_an_algorithm_of_a_file_has_its_own_options_and_is_found_again_in_a_run(tmp_path):
@@ -436,15 +437,15 @@ def test_a_plugin_that_was_edited_since_this_process_imported_it_is_refused(tmp_
     text = REGISTERS.format(name="mine")
     path = written(tmp_path, "mine.py", text)
     asked = {"plugin": path, "network": "mine"}
-    begun = options.settings_of("ppo", None, MACHINE, run_dir=tmp_path / "run", **asked)
+    begun = train_options.settings_of("ppo", None, MACHINE, run_dir=tmp_path / "run", **asked)
     run, _ = rundir.create_run_dir(begun.config)
     written(tmp_path, "mine.py", f"{text}# edited\n")
     for algorithm, more in (("ppo", asked), (None, {"resume": run})):
         with pytest.raises(UsageError, match="mine.py has changed since this process imported it.*restart the kernel"):
-            options.settings_of(algorithm, None, MACHINE, **more)
-    assert options.settings_of("ppo", None, MACHINE).config.run.plugins == (), "of which the plugin is no part"
+            train_options.settings_of(algorithm, None, MACHINE, **more)
+    assert train_options.settings_of("ppo", None, MACHINE).config.run.plugins == (), "of which the plugin is no part"
     written(tmp_path, "mine.py", text)
-    assert options.settings_of("ppo", None, MACHINE, **asked).config.network.network == "mine"
+    assert train_options.settings_of("ppo", None, MACHINE, **asked).config.network.network == "mine"
 
 
 def test_a_run_whose_plugin_has_lost_its_algorithm_says_so():

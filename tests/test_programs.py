@@ -19,7 +19,7 @@ from ddrl import programs, run_lock, rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.launch.local import clear
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.types import Machine
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.resumable import AGENT, check_settings
 from ddrl.roles.resume import newest_start
 from ddrl.types import Machine

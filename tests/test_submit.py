@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from ddrl import checkpoint as checkpoints
-from ddrl import cli, options, run_lock, rundir, sealed
+from ddrl import cli, run_lock, rundir, sealed
 from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.commands import logs
 from ddrl.commands.submit import HELP, JobArguments
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.options import train_options
 from ddrl.placement import start
 from ddrl.slurm import queue as queues
 from ddrl.slurm import site as sites
@@ -179,7 +180,8 @@ def test_the_runs_that_help_shows_can_be_submitted(ddrl):
 
 
 def test_words_of_users_stay_words(here, ddrl, monkeypatch):
-    monkeypatch.setattr("ddrl.wanted.check_game", lambda config, machine, resumes: None)  # there is no such wrapper
+    # There is no such wrapper.
+    monkeypatch.setattr("ddrl.options.wanted.check_game", lambda config, machine, resumes: None)
     (here / "site.conf").write_text(f"SBATCH_ACCOUNT={shlex.quote(HOSTILE)}\n")
     text = script_of(
         ddrl, "--run-dir", f"runs/{HOSTILE}", "--wrappers", f"x{HOSTILE}\nsecond line", "--site", "site.conf",
@@ -338,8 +340,10 @@ def test_a_job_has_the_settings_of_the_file_as_it_was(here, ddrl):
     status, out, _ = ddrl(*words)
     train = next(line for line in out.splitlines() if line.startswith("train "))
     assert status == 0 and "--config" not in train and train.startswith(f"train {here}/named 4 ")
-    again = options.parse(shlex.split(train)[3:], Machine(8, 16 * 10**9)).config
-    wanted = options.parse(["--config", "pong.yaml", "--minutes", "5", "--adam-epsilon=1e-5"], Machine(8, 16 * 10**9))
+    again = train_options.parse(shlex.split(train)[3:], Machine(8, 16 * 10**9)).config
+    wanted = train_options.parse(
+        ["--config", "pong.yaml", "--minutes", "5", "--adam-epsilon=1e-5"], Machine(8, 16 * 10**9)
+    )
     assert again == wanted.config.changed(run={"run_dir": ""}) and again.optimizer.adam_epsilon == 1e-5
     status, _, said = ddrl(*words, "--nodes", "1", "--ranks-per-node", "8")
     assert status == 2 and "--nodes 1 --ranks-per-node 8: 8 ranks, and the settings need 4" in said
@@ -351,9 +355,9 @@ def test_a_file_with_a_preset_is_left_out_of_it_where_a_run_is_resumed(here):
     run = a_run(here / "run")
     (here / "more.yaml").write_text("preset: laptop\nadam_epsilon: 1e-7\n")
     words = ["--config", "more.yaml", "--resume", str(run)]
-    found = options.without_file(words, options.parse(words, Machine(8, 16 * 10**9)))
+    found = train_options.without_file(words, train_options.parse(words, Machine(8, 16 * 10**9)))
     assert "--preset" not in found
-    assert options.parse(found, Machine(8, 16 * 10**9)).config.optimizer.adam_epsilon == 1e-7
+    assert train_options.parse(found, Machine(8, 16 * 10**9)).config.optimizer.adam_epsilon == 1e-7
 
 
 NOTES = """\

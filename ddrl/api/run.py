@@ -14,7 +14,7 @@ from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.named_runs import run_and_checkpoint
-from ddrl.named_settings import plain
+from ddrl.options.named_settings import plain
 from ddrl.reporting.metrics import read_metrics, without_undone
 from ddrl.reporting.plots import figure_of_run
 

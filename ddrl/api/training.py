@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cluster.job import Job, detect_job
-from ddrl import options, plugin_modules, plugins, programs, rundir, wanted
+from ddrl import plugin_modules, plugins, programs, rundir
 from ddrl.api.run import Run
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import RunFailed, UsageError
+from ddrl.options import train_options, wanted
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.callbacks import Callback
 from ddrl.reporting.progress import plain_console
@@ -66,10 +67,10 @@ def train(
         job = detect_job(os.environ)
 
         def ready() -> wanted.Wanted:
-            arguments = options.settings_of(algorithm, preset, machine, **settings)
+            arguments = train_options.settings_of(algorithm, preset, machine, **settings)
             if job is None:  # a rank of a job is this program itself
                 _refuse_own(arguments.config)
-            tell = options.warn if progress else lambda text: None
+            tell = train_options.warn if progress else lambda text: None
             return wanted.ready(arguments, machine, with_game=job is None or job.rank == 0, tell=tell)
 
         if job is not None:

@@ -12,10 +12,11 @@ import tyro
 from rich.console import Console
 from rich.table import Column, Table
 
-from ddrl import algorithms, checks, command_line, early_options, options
+from ddrl import algorithms, checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.other_libraries import meant_by
+from ddrl.options import command_line, early_options, train_options
+from ddrl.options.other_libraries import meant_by
 from ddrl.reporting import machine
 from ddrl.reporting.json_output import check_json_output, write_json_output
 
@@ -57,7 +58,7 @@ class Benchmark:
     Attributes:
         arguments: the class of its options, whose docstring explains the measurement.
         measure: takes the options and returns the measured values, in JSON types; see `show`. Raises UsageError.
-        title: the title of the table; {options.NAME} stands for an option.
+        title: the title of the table; {train_options.NAME} stands for an option.
         notes: unit or meaning of some of the values, by name.
         details: a further explanation for `--help`.
         failed: takes the measured values; whether they are a failure, so that the exit status is 1.
@@ -113,7 +114,7 @@ class Benchmark:
 
 def option_names() -> set[str]:
     """The names of all options of `ddrl train`, of every algorithm."""
-    kinds: list[type] = [options.TrainArguments, *(known.settings for known in algorithms.ALGORITHMS.values())]
+    kinds: list[type] = [train_options.TrainArguments, *(known.settings for known in algorithms.ALGORITHMS.values())]
     kinds += [type(group.default) for group in dataclasses.fields(TrainConfig) if group.name != "algorithm"]
     return {option.name for kind in kinds for option in command_line.options_of(kind)}
 

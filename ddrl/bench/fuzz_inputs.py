@@ -19,7 +19,7 @@ import numpy as np
 
 from cluster import hostlist, slurm
 from cluster.job import detect_job
-from ddrl import algorithms, npz, options, rundir, sealed
+from ddrl import algorithms, npz, rundir, sealed
 from ddrl import checkpoint as checkpoints
 from ddrl.apex.child import FrameReader
 from ddrl.checkpoint import Checkpoint
@@ -27,6 +27,7 @@ from ddrl.checks import flag
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.exchange.messages import HeaderFormat
+from ddrl.options import train_options
 from ddrl.replay import storage
 from ddrl.reporting.metrics import is_sound
 from ddrl.types import Machine
@@ -144,7 +145,7 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
     lines = st.binary(max_size=60) | json_like.map(lambda x: json.dumps({"kind": "train", "update": x}).encode())
     binary = st.binary(max_size=200)
     return {
-        "command line": (command_lines, lambda line: options.parse(line, MACHINE), UsageError),
+        "command line": (command_lines, lambda line: train_options.parse(line, MACHINE), UsageError),
         "config.json": (_changed(config, json_like), rundir.config_from_dict, UsageError),
         "Slurm environment": (environments, _read_environment, ValueError),
         "host list": (lists, hostlist.expand, ValueError),

@@ -13,7 +13,7 @@ from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.peers import how_to_install, peer_command, peer_result
 from ddrl.bench.runs import train_records
 from ddrl.config import TrainConfig
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import ONLINE_EPISODES, first_online
 

@@ -12,7 +12,7 @@ from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.phases import on_cores
 from ddrl.config import TrainConfig
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.placement.resources import this_machine
 
 PHASES = ("gradient", "inference")

@@ -17,7 +17,7 @@ from ddrl.bench.roofline import measure_roofline
 from ddrl.bench.runs import LINE_SECONDS, run_for
 from ddrl.config import FromReplay, TrainConfig
 from ddrl.errors import UsageError
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.placement.resources import this_machine
 from ddrl.reporting.metrics import rate_between
 

@@ -7,14 +7,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ddrl import checks, config_files
+from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.roofline import measure_roofline, phases_of
 from ddrl.bench.runs import LINE_SECONDS, mean_parts, run_for
 from ddrl.config import TrainConfig
-from ddrl.early_options import Parser
 from ddrl.errors import UsageError
-from ddrl.options import parse
+from ddrl.options import config_files
+from ddrl.options.early_options import Parser
+from ddrl.options.train_options import parse
 from ddrl.placement.resources import this_machine
 
 CHANGED = 1.2  # ratio of the two rooflines from which on the machine's speed has changed too much

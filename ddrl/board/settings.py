@@ -14,7 +14,7 @@ from ddrl.board.texts import shown
 from ddrl.checks import hyphenated, is_finite
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.named_settings import OWN, RULES, by_group
+from ddrl.options.named_settings import OWN, RULES, by_group
 from ddrl.studies.provenance import value_text
 
 NOT_LEARNED_WITH = ("run", "evaluation")

@@ -56,8 +56,8 @@ BENCHMARKS = {
 def main(argv: Sequence[str]) -> int:
     """Runs one benchmark."""
     if argv and argv[0] in ("-h", "--help"):
-        from ddrl.help_page import Entry as Line
-        from ddrl.help_page import Section, page
+        from ddrl.options.help_page import Entry as Line
+        from ddrl.options.help_page import Section, page
 
         section = Section("benchmarks", [Line(name, entry.about) for name, entry in BENCHMARKS.items()])
         closing = "`ddrl bench NAME --help` explains the options; --json - prints one JSON object."

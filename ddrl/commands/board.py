@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from ddrl import checks, command_line
+from ddrl import checks
 from ddrl.errors import UsageError
 from ddrl.files import write_whole
+from ddrl.options import command_line
 
 if TYPE_CHECKING:
     from ddrl.board.board import Board

@@ -10,8 +10,8 @@ from typing import Literal
 
 import tyro
 
-from ddrl import early_options
 from ddrl.errors import UsageError
+from ddrl.options import early_options
 
 
 @dataclasses.dataclass(frozen=True)

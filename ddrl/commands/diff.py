@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import tyro
 
-from ddrl import early_options, rundir
-from ddrl.named_settings import differences
+from ddrl import rundir
+from ddrl.options import early_options
+from ddrl.options.named_settings import differences
 from ddrl.studies.provenance import value_text
 from ddrl.terminal import printable
 

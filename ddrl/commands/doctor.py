@@ -17,7 +17,7 @@ from cluster.job import Job, detect_job
 from cluster.launch import mpirun_command, mpirun_environment, start_mpirun
 from cluster.roles import Assignment, Sizes
 from cluster.session import SessionFiles
-from ddrl import checks, command_line, early_options, options, rundir
+from ddrl import checks, rundir
 from ddrl.config import TrainConfig
 from ddrl.doctor import report
 from ddrl.doctor.checks import exit_status
@@ -26,6 +26,7 @@ from ddrl.doctor.survey import Finding, Need
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch.processes import end_session
+from ddrl.options import command_line, early_options, train_options
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import check_machine, this_machine
 from ddrl.programs import python_command
@@ -71,7 +72,7 @@ class DoctorArguments:
 
     own: OwnArguments
     given: bool
-    train: options.TrainArguments
+    train: train_options.TrainArguments
 
 
 def parse(argv: Sequence[str]) -> DoctorArguments:
@@ -85,7 +86,7 @@ def parse(argv: Sequence[str]) -> DoctorArguments:
     where.add_argument("--run-dir")
     given = bool(where.parse_known_args(rest)[1])
     names = [option.name for option in command_line.options_of(OwnArguments)]
-    return DoctorArguments(own, given, options.parse(rest, this_machine(), PROG, names))
+    return DoctorArguments(own, given, train_options.parse(rest, this_machine(), PROG, names))
 
 
 def need_of(arguments: DoctorArguments, alone: bool) -> Need:

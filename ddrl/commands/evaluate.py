@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ddrl import early_options
 from ddrl.evaluation.newest import EvaluateArguments, evaluate_newest
+from ddrl.options import early_options
 from ddrl.reporting.progress import plain_console
 from ddrl.reporting.texts import present, raw_score
 from ddrl.wording import counted

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, early_options, rundir
+from ddrl import checks, rundir
 from ddrl.named_runs import run_and_checkpoint
+from ddrl.options import early_options
 from ddrl.wording import counted
 
 MOST_OBSERVATIONS = 10_000_000

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, command_line, rundir
+from ddrl import checks, rundir
 from ddrl.commands.status import known
 from ddrl.errors import UsageError
 from ddrl.files import open_regular
+from ddrl.options import command_line
 from ddrl.slurm.queue import has_queue, queue
 from ddrl.slurm.records import JobRecord, noted
 from ddrl.slurm.text import as_typed

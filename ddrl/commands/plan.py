@@ -13,18 +13,19 @@ from cluster.job import detect_job
 from cluster.roles import COMPUTES, Assignment, gpus_of_node
 from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, this_seat, usable_cores
-from ddrl import checks, command_line, options
+from ddrl import checks
 from ddrl.config import TrainConfig, validation
 from ddrl.envs import VectorEnvironment, make_environment
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.memory import Needs, check_replay, check_rollouts, memory_of_rank, needs_of, parameters_served, replays_of
+from ddrl.options import command_line, train_options
+from ddrl.options.unread import unread
 from ddrl.placement.ranks import groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, machine_warnings, this_machine
 from ddrl.placement.world import settled_world
 from ddrl.reporting.json_output import write_json_output
 from ddrl.types import Machine
-from ddrl.unread import unread
 from ddrl.wording import counted
 
 MOST_NODES, MOST_CORES = 100_000, 65_536
@@ -69,7 +70,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs `ddrl plan`; returns the exit status."""
     nodes, rest = command_line.read_known(PlanArguments, argv, "ddrl plan", others=True)
     own = [option.name for option in command_line.options_of(PlanArguments)]
-    arguments = options.parse(rest, _machine(nodes), "ddrl plan", own)
+    arguments = train_options.parse(rest, _machine(nodes), "ddrl plan", own)
     config = arguments.config
     try:
         seats, source = topology(config, nodes, environ)

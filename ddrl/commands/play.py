@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddrl import early_options
 from ddrl.evaluation.newest import PlayArguments, play_newest
+from ddrl.options import early_options
 from ddrl.reporting.texts import raw_score
 from ddrl.wording import counted
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import tyro
 
-from ddrl import algorithms, early_options, plugin_modules, plugins
+from ddrl import algorithms, plugin_modules, plugins
+from ddrl.options import early_options
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import tyro
 
-from ddrl import command_line, rundir
+from ddrl import rundir
 from ddrl.board.discovery import find_runs
 from ddrl.errors import UsageError
 from ddrl.launch.outcome import ended_well
+from ddrl.options import command_line
 from ddrl.run_lock import holder, is_held
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import QueuedJob, has_queue, queue

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import command_line, early_options
 from ddrl.checks import did_you_mean, flag
 from ddrl.docstrings import paragraphs
 from ddrl.errors import UsageError
-from ddrl.help_page import Entry, Section, page
 from ddrl.init_from import source_of
-from ddrl.options import warn
+from ddrl.options import command_line, early_options
+from ddrl.options.help_page import Entry, Section, page
+from ddrl.options.train_options import warn
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans

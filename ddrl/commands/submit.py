@@ -13,7 +13,7 @@ from pathlib import Path
 import tyro
 
 from cluster.topology import Seat
-from ddrl import checks, command_line, early_options, options, rundir
+from ddrl import checks, rundir
 from ddrl.checks import did_you_mean
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -21,6 +21,8 @@ from ddrl.launch.job import JOB_END, check_time
 from ddrl.launch.outcome import lacks_evaluation_only
 from ddrl.launch.restarts import seconds_trained
 from ddrl.memory import memory_of
+from ddrl.options import command_line, early_options, train_options
+from ddrl.options.wanted import Wanted, ready
 from ddrl.placement.ranks import place_ranks, sizes_of
 from ddrl.placement.resources import this_machine
 from ddrl.slurm import site as sites
@@ -41,7 +43,6 @@ from ddrl.slurm.submission import require_sbatch, submit
 from ddrl.slurm.text import as_typed
 from ddrl.terminal import printable
 from ddrl.types import Machine
-from ddrl.wanted import Wanted, ready
 from ddrl.wording import counted
 
 HELP = """usage: ddrl submit train [ALGORITHM] [OPTIONS]
@@ -230,7 +231,7 @@ def of_whole_run(wanted: Wanted, words: Sequence[str]) -> tuple[TrainConfig, lis
     return config, list(words), trained
 
 
-def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], options.TrainArguments]:
+def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], train_options.TrainArguments]:
     """The options of `ddrl train` with the number of workers (or actors) among them, and the arguments they make.
 
     Presets choose that number by the cores of the machine that reads them, which is not that of the job.
@@ -240,8 +241,8 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
     """
     machine = machine_of(job)
     own = [option.name for option in command_line.options_of(JobArguments)]
-    arguments = options.parse(words, machine, "ddrl submit train", own)
-    words, config = options.without_file(words, arguments), arguments.config
+    arguments = train_options.parse(words, machine, "ddrl submit train", own)
+    words, config = train_options.without_file(words, arguments), arguments.config
     role, number = ("actors", config.apex.actors) if config.apex.actors else ("workers", config.exchange.workers)
     if any(command_line.name_of(word) == role for word in words):
         check_ranks(config, job)
@@ -251,7 +252,7 @@ def with_ranks(words: Sequence[str], job: JobArguments) -> tuple[list[str], opti
     for _ in range(MOST_TRIES):  # whether there is an evaluator, and how many servers, depends on the workers
         pinned = [*words, f"--{role}", str(number)]
         # What was chosen was known before: here the words of a file are among those that were typed.
-        arguments = dataclasses.replace(options.parse(pinned, machine), chosen=arguments.chosen)
+        arguments = dataclasses.replace(train_options.parse(pinned, machine), chosen=arguments.chosen)
         config = arguments.config
         if ranks is None or ranks == config.ranks:
             break

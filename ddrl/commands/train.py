@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from cluster.job import detect_job
 from ddrl import programs
-from ddrl.named_settings import as_yaml
-from ddrl.options import parse
+from ddrl.options.named_settings import as_yaml
+from ddrl.options.train_options import parse
+from ddrl.options.wanted import checked
 from ddrl.placement.resources import this_machine
 from ddrl.types import Machine
-from ddrl.wanted import checked
 
 PRINT = "--print-config"
 

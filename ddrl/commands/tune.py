@@ -11,17 +11,18 @@ from pathlib import Path
 
 import tyro
 
-from ddrl import checks, command_line, early_options, options
+from ddrl import checks
 from ddrl.errors import UsageError
-from ddrl.game_settings import check_game
 from ddrl.init_from import with_source_fixed
+from ddrl.options import command_line, early_options, train_options
+from ddrl.options.game_settings import check_game
+from ddrl.options.unread import unread
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import optuna_module
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import FORM, Score, check
-from ddrl.unread import unread
 from ddrl.wording import counted
 
 TRIALS = 20
@@ -115,7 +116,7 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     shares(at_once, range(here.cores))  # refused before there is a plan, which would keep the settings for such shares
     share = here._replace(cores=here.cores // at_once, memory_bytes=here.memory_bytes / at_once)
     own = [option.name for option in command_line.options_of(TuneArguments)]
-    asked = options.parse(train, share, "ddrl tune", own)
+    asked = train_options.parse(train, share, "ddrl tune", own)
     _check_asked(arguments, asked)
     name = f"{asked.algorithm}-{uuid.uuid4().hex[:12]}"
     config = with_source_fixed(asked.config)  # now, as all trials are to begin with the same parameters
@@ -130,7 +131,7 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     actions = check_game(plan.of_trials, share)
     for line in unread(tried[0], asked.chosen, actions):
         if all(line in unread(each, asked.chosen, actions) for each in tried):
-            options.warn(f"warning: {line}")
+            train_options.warn(f"warning: {line}")
     if arguments.submit and not arguments.dry_run:
         require_sbatch()
     if not arguments.dry_run:
@@ -138,7 +139,7 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     return plan
 
 
-def _check_asked(arguments: TuneArguments, asked: options.TrainArguments) -> None:
+def _check_asked(arguments: TuneArguments, asked: train_options.TrainArguments) -> None:
     """Raises UsageError if there is nothing to search, or if trials could not have these options of `ddrl train`."""
     if not arguments.space:
         raise UsageError(f"--space: say what to search; {FORM}")

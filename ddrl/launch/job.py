@@ -28,13 +28,13 @@ from ddrl.json_lines import JsonLines
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
 from ddrl.launch.restarts import spent_before
+from ddrl.options.wanted import Wanted
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
 from ddrl.placement.start import MARGIN_SECONDS, bounded_start
 from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
 from ddrl.reporting.progress import Progress, plain_console
-from ddrl.wanted import Wanted
 from ddrl.wording import counted
 
 SHOW_SECONDS = 0.5

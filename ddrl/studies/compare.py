@@ -17,7 +17,7 @@ from ddrl.checks import hyphenated
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.files import write_whole
-from ddrl.named_settings import RULES, by_group, differences
+from ddrl.options.named_settings import RULES, by_group, differences
 from ddrl.reporting.metrics import complete
 from ddrl.resumable import FREE
 from ddrl.studies import comparable, figures, measures, provenance

@@ -10,11 +10,11 @@ from typing import Any
 from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.named_settings import differences
 from ddrl.option_values import setting_as_typed
+from ddrl.options.named_settings import differences
+from ddrl.options.unread import reader, unread
 from ddrl.studies.settings import StudySettings, TrainingSettings, base_config
 from ddrl.types import Machine
-from ddrl.unread import reader, unread
 
 
 def check_heard(settings: StudySettings, configs: Iterable[TrainConfig], machine: Machine) -> None:
@@ -83,7 +83,7 @@ def check_environments(configs: Iterable[TrainConfig]) -> None:
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
     from ddrl.envs import make_environment
-    from ddrl.game_settings import refuse_unread
+    from ddrl.options.game_settings import refuse_unread
 
     made: dict[Any, Any] = {}
     configs = list(configs)

@@ -291,7 +291,7 @@ def base_config(settings: TrainingSettings, algorithm: str, game: str, machine: 
     Raises:
         UsageError: --train-options cannot be read, or are refused.
     """
-    from ddrl.options import parse
+    from ddrl.options.train_options import parse
 
     try:
         words = shlex.split(settings.train_options)

@@ -129,7 +129,7 @@ class SimulateSettings(StudySettings):
             yield from product(part=["real"], workers=REAL_WORKERS, seed=[self.seed])
 
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
-        from ddrl.options import parse
+        from ddrl.options.train_options import parse
 
         if labels["part"] != "real":
             return TrainConfig(algorithm=BA3CConfig()).changed(run={"minutes": 0.0, "max_updates": self.updates})

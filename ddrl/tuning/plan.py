@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
-from ddrl.command_line import options_of
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
+from ddrl.options.command_line import options_of
 from ddrl.tuning.space import Dimension, read_space
 
 SHORTEST_LINE_SECONDS = 0.3

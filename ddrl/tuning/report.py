@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddrl.errors import UsageError
 from ddrl.files import write_whole
-from ddrl.named_settings import as_yaml, by_name
+from ddrl.options.named_settings import as_yaml, by_name
 from ddrl.reporting import machine
 from ddrl.reporting.texts import number
 from ddrl.studies import provenance

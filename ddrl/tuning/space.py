@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ddrl.checks import did_you_mean, hyphenated, is_finite
-from ddrl.command_line import Option
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.option_values import item_of, value_of
-from ddrl.other_libraries import meant_by
-from ddrl.unread import reader
+from ddrl.options.command_line import Option
+from ddrl.options.other_libraries import meant_by
+from ddrl.options.unread import reader
 
 EXPRESSION = re.compile(r"\s*(?:--)?([A-Za-z][\w-]*)\s*=\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 KINDS = ("log", "uniform", "choice")

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import ddrl
-from ddrl import options, plugins, rundir
+from ddrl import plugins, rundir
 from ddrl.api.training import _ended, _refuse_own
+from ddrl.options import train_options
 from ddrl.types import Machine
 
 pytestmark = pytest.mark.timeout(300)  # whole runs, two in a test
@@ -120,9 +121,9 @@ def test_all_names_are_there():
 )
 def test_settings_are_those_of_the_command_line(words, names):
     names = dict(names)
-    by_names = options.settings_of(words[0], names.pop("preset", None), MACHINE, **names)
-    assert by_names.config == options.parse(words, MACHINE).config
-    assert by_names == options.parse(words, MACHINE)
+    by_names = train_options.settings_of(words[0], names.pop("preset", None), MACHINE, **names)
+    assert by_names.config == train_options.parse(words, MACHINE).config
+    assert by_names == train_options.parse(words, MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_what_a_notebook_registers_by_itself_is_refused_until_a_plugin_has_it(ki
     with pytest.raises(ddrl.UsageError, match=rf"^{kind} mine: this program or notebook has .* plugin=\"FILE.py\""):
         ddrl.train("ppo", preset="smoke", progress=False, run_dir=tmp_path / "run", **names)
     (tmp_path / "mine.py").write_text(f"import ddrl\nddrl.{register}('mine', {function})\n")
-    config = options.settings_of("ppo", "smoke", MACHINE, plugin=tmp_path / "mine.py", **names).config
+    config = train_options.settings_of("ppo", "smoke", MACHINE, plugin=tmp_path / "mine.py", **names).config
     _refuse_own(config)
     assert not (tmp_path / "run").exists()
 

@@ -20,7 +20,7 @@ from ddrl.bench.faults.draws import BLOCK, INTERVAL_UPDATES, KINDS, STARTING, SY
 from ddrl.bench.faults.outcome import Outcome, judge, summary
 from ddrl.bench.faults.runs import ROLES
 from ddrl.errors import UsageError
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.placement.ranks import sizes_of
 from ddrl.types import Machine
 

@@ -19,7 +19,7 @@ from ddrl.algorithms.dqn import DQNConfig
 from ddrl.bench import peer_program, peers, ranks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.types import Machine
 from tests.bench.fake_peer import peer_python
 

@@ -13,9 +13,10 @@ import sys
 import pytest
 import tyro
 
-from ddrl import cli, options
+from ddrl import cli
 from ddrl.bench.benchmark import TakesTrainOptions
 from ddrl.commands import bench, study, tune
+from ddrl.options import train_options
 from ddrl.types import Machine
 from tests.documents import pages
 from tests.documents.pages import ROOT, Command
@@ -78,7 +79,9 @@ def test_other_commands_name_what_is_there():
         if first == "make":
             assert re.search(rf"^{rest[0]}:", makefile, re.MULTILINE), command
             for setting in rest[1:]:
-                options.parse(["ba3c", "--preset", "laptop", *shlex.split(setting.removeprefix("ARGS="))], MACHINE)
+                train_options.parse(
+                    ["ba3c", "--preset", "laptop", *shlex.split(setting.removeprefix("ARGS="))], MACHINE
+                )
         elif first in ("cp", "sbatch"):
             assert (ROOT / next(word for word in rest if not word.startswith("--"))).exists(), command
         elif first == "python" and rest[:1] == ["-m"] and rest[1] != "venv":
@@ -105,12 +108,12 @@ def read(words: list[str], monkeypatch: pytest.MonkeyPatch, directory) -> None:
         with pytest.raises(SystemExit, match=r"^0$"):
             raise SystemExit(cli.dispatch(words))
     elif name == "train":
-        options.parse([word for word in rest if word != "--print-config"], MACHINE)
+        train_options.parse([word for word in rest if word != "--print-config"], MACHINE)
     elif name == "bench":
         module, _, function = bench.BENCHMARKS[rest[0]].function.partition(":")
         arguments = getattr(importlib.import_module(f"ddrl.bench.{module}"), function).parse(rest[1:])
         if isinstance(arguments, TakesTrainOptions):
-            options.parse(arguments.train_options, MACHINE)
+            train_options.parse(arguments.train_options, MACHINE)
     elif name == "study":
         known = study.study_of(rest[0])
         _, settings, _ = study.parse(known, [*rest[1:], "--dir", str(directory / "study")])

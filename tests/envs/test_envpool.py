@@ -13,13 +13,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ddrl import options
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.gymnasium_path import make_atari
 from ddrl.envs.protocols import NATURE
 from ddrl.envs.spaces import RANDOM_START, check_actions, random_action
 from ddrl.errors import UsageError
+from ddrl.options import train_options
 from ddrl.programs import python_command
 from ddrl.types import Discrete, Machine
 from tests.envs.driving import assert_same, by_environment, drive, own_actions
@@ -368,5 +368,5 @@ def test_a_run_trains_and_its_resume_keeps_the_backend(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads((run / "config.json").read_text())["environment"]["backend"] == "envpool"
     assert json.loads((run / "result.json").read_text())["update"] == 8
-    resumed = options.parse(["--resume", str(run), "--max-updates", "16"], Machine(2, 16 * 10**9)).config
+    resumed = train_options.parse(["--resume", str(run), "--max-updates", "16"], Machine(2, 16 * 10**9)).config
     assert (resumed.environment.backend, resumed.run.max_updates) == ("envpool", 16)

@@ -9,12 +9,13 @@ import sys
 
 import pytest
 
-from ddrl import options, rundir
+from ddrl import rundir
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
 from ddrl.envs.envpool_games import atari_settings, find_task
 from ddrl.envs.protocols import BA3C, MACHADO18, NATURE, STOOKE
 from ddrl.errors import UsageError
+from ddrl.options import train_options
 from ddrl.programs import python_command
 from ddrl.types import Machine
 
@@ -90,7 +91,7 @@ def test_settings_of_a_protocol():
 
 def test_a_run_keeps_it():
     line = "ppo --preset smoke --game CartPole-v1 --backend envpool"
-    config = options.parse(line.split(), Machine(2, 16 * 10**9)).config
+    config = train_options.parse(line.split(), Machine(2, 16 * 10**9)).config
     assert config.environment.backend == "envpool"
     saved = rundir.config_to_dict(config)
     assert saved["environment"]["backend"] == "envpool"

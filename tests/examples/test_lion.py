@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddrl import options, train_help, unread
 from ddrl.errors import UsageError
 from ddrl.exchange.learning_rates import rate_of
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.settings import OptimizerConfig
+from ddrl.options import train_help, train_options, unread
 from ddrl.resumable import check_resumable
 from ddrl.types import Machine
 from tests.documents import pages
@@ -21,7 +21,7 @@ LION = ("--plugin", str(FILE), "--optimizer", "lion:weight_decay=0.01", "--learn
 
 
 def parse(*words):
-    return options.parse(["ppo", "--preset", "smoke", *words], Machine(2, 16 * 10**9))
+    return train_options.parse(["ppo", "--preset", "smoke", *words], Machine(2, 16 * 10**9))
 
 
 def test_the_page_shows_the_whole_file():

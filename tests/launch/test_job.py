@@ -16,13 +16,13 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import job, outcome
-from ddrl.options import parse, settings_of
+from ddrl.options.train_options import parse, settings_of
+from ddrl.options.wanted import Wanted, checked
 from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import EVALUATING
 from ddrl.roles import __main__ as rank_program
 from ddrl.roles import compute, main
 from ddrl.types import Machine
-from ddrl.wanted import Wanted, checked
 from tests.launch.support import checkpoint
 
 MACHINE = Machine(8, 1 << 40)

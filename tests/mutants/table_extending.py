@@ -103,18 +103,18 @@ MUTANTS = (
     ),
     Mutant(
         "help-leaves-out-what-can-be-used",
-        "ddrl/train_help.py",
+        "ddrl/options/train_help.py",
         "_data(FromRollouts, FromUnrolls)",
         "_data(FromUnrolls)",
-        ("tests/test_train_help.py::test_what_help_leaves_out_is_refused",),
+        ("tests/options/test_train_help.py::test_what_help_leaves_out_is_refused",),
         "A reader of `ddrl train ppo --help-all` learns that --predictors is not for PPO.",
     ),
     Mutant(
         "a-network-that-was-named-is-replaced",
-        "ddrl/options.py",
+        "ddrl/options/train_options.py",
         'if arguments.resume or "network" in arguments.given:',
         "if arguments.resume:",
-        ("tests/test_game_settings.py::test_a_network_that_was_named_stays",),
+        ("tests/options/test_game_settings.py::test_a_network_that_was_named_stays",),
         "A user's choice of a network is overruled instead of refused.",
     ),
     Mutant(

@@ -250,10 +250,10 @@ MUTANTS = (
     ),
     Mutant(
         "settings-file-wins-over-the-command-line",
-        "ddrl/config_files.py",
+        "ddrl/options/config_files.py",
         "words += [] if name in but else self._words(by_name[name], entry)",
         "words += self._words(by_name[name], entry)",
-        ("tests/test_config_files.py::test_the_preset_the_file_the_options",),
+        ("tests/options/test_config_files.py::test_the_preset_the_file_the_options",),
         "What is typed is overwritten by the file.",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from rich.console import Console
 from ddrl import cli
 from ddrl.launch import local as launch
 from ddrl.launch import supervisor
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.placement.resources import this_machine
 
 

@@ -18,11 +18,11 @@ from ddrl import checkpoint, rundir
 from ddrl.envs import catch
 from ddrl.errors import UsageError
 from ddrl.launch import job
-from ddrl.options import parse
+from ddrl.options.train_options import parse
+from ddrl.options.wanted import Wanted
 from ddrl.placement.resources import this_machine
 from ddrl.roles import checkpoint_saver
 from ddrl.roles.main import run
-from ddrl.wanted import Wanted
 
 
 def refuse_checkpoints(after: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import RunConfig, TrainConfig
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.reporting.panel import BLUE, ORANGE, panel
 from ddrl.reporting.phases import DRAWING, EVALUATING, TRAINING
 from ddrl.reporting.run_state import RunState

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddrl import cli, rundir
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.studies import compare
 from ddrl.studies.measures import EVALUATION, ONLINE
 from ddrl.studies.statistics import Interval

@@ -13,7 +13,7 @@ import pytest
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.options import parse
+from ddrl.options.train_options import parse
 from ddrl.studies import plan as plans
 from ddrl.studies.collect import runs_table
 from ddrl.studies.figures import Panel, draw

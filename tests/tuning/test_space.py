@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl.command_line import options_of
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.options import parse
+from ddrl.options.command_line import options_of
+from ddrl.options.train_options import parse
 from ddrl.tuning.space import check, read_space, settings_of
 from ddrl.types import Machine
 

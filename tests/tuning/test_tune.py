@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from ddrl import cli, options, run_lock, rundir
+from ddrl import cli, run_lock, rundir
 from ddrl.commands import tune as command
 from ddrl.errors import UsageError
+from ddrl.options import train_options
 from ddrl.placement.resources import this_machine
 from ddrl.slurm.site import VARIABLE
 from ddrl.studies.points import state_of
@@ -88,8 +89,8 @@ def test_a_search_and_its_report(fake, tmp_path, capsys, monkeypatch):
         assert str(run.optimizer.batch_size) == trial.params["batch-size"]
         assert not run.evaluation.evaluator and not run.run.video
     assert f"best {best.value:.4g} (trial {best.number})" in capsys.readouterr().out
-    config = options.parse(["--config", str(tmp_path / "best.yaml")], this_machine()).config
-    wanted = options.parse(["ba3c", *BASE], this_machine()).config.changed(
+    config = train_options.parse(["--config", str(tmp_path / "best.yaml")], this_machine()).config
+    wanted = train_options.parse(["ba3c", *BASE], this_machine()).config.changed(
         optimizer={"adam_epsilon": best.params["adam-epsilon"], "batch_size": int(best.params["batch-size"])}
     )
     assert config == wanted, "the evaluator and the video of the preset are those of the best run, too"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl import algorithms, cli, config_files, options, rundir
+from ddrl import algorithms, cli, rundir
 from ddrl.commands import train
 from ddrl.errors import UsageError
-from ddrl.named_settings import as_yaml, differences
+from ddrl.options import config_files, train_options
+from ddrl.options.named_settings import as_yaml, differences
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 PRESETS = [(name, preset) for name, known in algorithms.names().items() for preset in known.presets]
 
 
-def parse(*words) -> options.TrainArguments:
-    return options.parse(list(map(str, words)), MACHINE)
+def parse(*words) -> train_options.TrainArguments:
+    return train_options.parse(list(map(str, words)), MACHINE)
 
 
 @pytest.fixture
@@ -81,15 +82,15 @@ def test_settings_that_only_hold_together_with_those_of_python(written):
     """What is in the file alone need not be right, as on the command line."""
     file = written("batch-size: 384\nvideo: no\n")
     with pytest.raises(UsageError, match=r"settings.yaml, line 1: --batch-size 384: does not divide"):
-        options.settings_of("ppo", None, MACHINE, config=file)
+        train_options.settings_of("ppo", None, MACHINE, config=file)
     more = {"simulators": 12, "minutes": 2, "learning_rate": 1e-3, "evaluator": False, "loggers": ()}
     words = ("--simulators", 12, "--minutes", 2, "--learning-rate", 1e-3, "--no-evaluator", "--loggers")
-    by_names = options.settings_of("ppo", None, MACHINE, config=file, target_score=None, **more)
+    by_names = train_options.settings_of("ppo", None, MACHINE, config=file, target_score=None, **more)
     assert by_names.config == parse("ppo", *words, "--config", file).config and by_names.config.batch_size == 384
     wrong = written("simulators: 0\n")
-    assert options.settings_of("ppo", None, MACHINE, config=wrong, simulators=12).config.sampling.simulators == 12
+    assert train_options.settings_of("ppo", None, MACHINE, config=wrong, simulators=12).config.sampling.simulators == 12
     with pytest.raises(UsageError, match=r"^--minutes is '2', which is not of type float$"):
-        options.settings_of("ppo", None, MACHINE, config=wrong, minutes="2")
+        train_options.settings_of("ppo", None, MACHINE, config=wrong, minutes="2")
 
 
 def test_a_resumed_run_takes_a_file(tmp_path, written):

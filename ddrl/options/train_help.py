@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ddrl import algorithms
-from ddrl.command_line import Option, choices_word, options_of, told
 from ddrl.config import TrainConfig
 from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls
 from ddrl.docstrings import first_sentence, paragraphs
 from ddrl.errors import UsageError
-from ddrl.help_page import USUAL, Entry, Section, page, terminal_width
 from ddrl.option_values import shown
+from ddrl.options.command_line import Option, choices_word, options_of, told
+from ddrl.options.help_page import USUAL, Entry, Section, page, terminal_width
 from ddrl.types import Discrete, Machine
 
 ALL = "--help-all"

@@ -16,9 +16,9 @@ import tyro
 
 from ddrl.docstrings import field_texts, paragraphs
 from ddrl.errors import UsageError
-from ddrl.help_page import Entry, Section, page
 from ddrl.option_values import item_of, shown, value_of, without_none
-from ddrl.other_libraries import OPTIONS, meant_by
+from ddrl.options.help_page import Entry, Section, page
+from ddrl.options.other_libraries import OPTIONS, meant_by
 
 Kind = TypeVar("Kind")
 HELP = ("-h", "--help")

@@ -10,13 +10,13 @@ from ddrl import algorithms
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.game_settings import check_game, unusual
 from ddrl.init_from import with_source_fixed
 from ddrl.named_runs import go_on
-from ddrl.options import TrainArguments, parse, warn
+from ddrl.options.game_settings import check_game, unusual
+from ddrl.options.train_options import TrainArguments, parse, warn
+from ddrl.options.unread import unread
 from ddrl.reporting.callbacks import check_names
 from ddrl.types import Machine
-from ddrl.unread import unread
 
 
 class Wanted(NamedTuple):

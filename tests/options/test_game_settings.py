@@ -7,19 +7,20 @@ import sys
 
 import pytest
 
-from ddrl import options, plugins, trial
+from ddrl import plugins, trial
 from ddrl.errors import UsageError
-from ddrl.game_settings import check_game
+from ddrl.options import train_options
+from ddrl.options.game_settings import check_game
+from ddrl.options.wanted import ready
 from ddrl.types import Discrete, Machine
-from ddrl.wanted import ready
 
 pytestmark = pytest.mark.slow  # Gymnasium is imported
 MACHINE = Machine(2, 16 * 10**9)
 DOORS = "tests.envs.doors:ddrl-test/"
 
 
-def parse(line: str) -> options.TrainArguments:
-    return options.parse(line.split(), MACHINE)
+def parse(line: str) -> train_options.TrainArguments:
+    return train_options.parse(line.split(), MACHINE)
 
 
 @pytest.mark.parametrize("line", ["ppo", "ba3c", "dqn", "impala --preset laptop", "apex-dqn"])
@@ -36,9 +37,9 @@ def test_a_network_that_was_named_stays(tmp_path):
     for line in ("ppo --game CartPole-v1 --network nature", f"ppo --config {file}"):
         found = parse(line)
         assert (found.config.network.network, found.notes) == ("nature", ())
-    named = options.settings_of("ppo", None, MACHINE, game="CartPole-v1", network="a3c")
+    named = train_options.settings_of("ppo", None, MACHINE, game="CartPole-v1", network="a3c")
     assert named.config.network.network == "a3c"
-    assert options.settings_of("ppo", None, MACHINE, game="CartPole-v1").config.network.network == "mlp"
+    assert train_options.settings_of("ppo", None, MACHINE, game="CartPole-v1").config.network.network == "mlp"
 
 
 @pytest.mark.parametrize("line", ["ppo", "ppo --game nothing-of-the-kind", "ppo --preset smoke --game CartPole-v1"])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ddrl import algorithms, options
-from ddrl.named_settings import as_yaml
+from ddrl import algorithms
+from ddrl.options import train_options
+from ddrl.options.named_settings import as_yaml
+from ddrl.options.unread import READ_BY, unread
 from ddrl.types import Continuous, Discrete, Machine
-from ddrl.unread import READ_BY, unread
 
 MACHINE = Machine(2, 16 * 10**9)
 ROWS = [  # a run that does not read it, the option, a run that reads it
@@ -48,7 +49,7 @@ ROWS = [  # a run that does not read it, the option, a run that reads it
 
 
 def told(line: str) -> list[str]:
-    arguments = options.parse(line.split(), MACHINE)
+    arguments = train_options.parse(line.split(), MACHINE)
     return unread(arguments.config, arguments.chosen)
 
 
@@ -68,16 +69,16 @@ def test_every_row_of_the_table_is_tried():
 def test_presets_and_their_files_are_told_of_only_where_they_were_changed(name, tmp_path):
     file = tmp_path / "settings.yaml"
     for preset in algorithms.names()[name].presets:
-        config = options.parse([name, "--preset", preset], MACHINE).config
+        config = train_options.parse([name, "--preset", preset], MACHINE).config
         file.write_text(as_yaml(config, name, preset, []))
-        assert options.parse(["--config", str(file)], MACHINE).chosen == ()
+        assert train_options.parse(["--config", str(file)], MACHINE).chosen == ()
         changed = config.changed(optimizer={"adam_epsilon": 0.5, "rmsprop_epsilon": 0.5})
         file.write_text(as_yaml(changed, name, preset, []))
         assert len(told(f"--config {file}")) == 1, "one of the two is read"
 
 
 def test_settings_from_python_are_chosen():
-    arguments = options.settings_of("a2c", None, MACHINE, adam_epsilon=1e-8)
+    arguments = train_options.settings_of("a2c", None, MACHINE, adam_epsilon=1e-8)
     assert unread(arguments.config, arguments.chosen) == [
         "--adam-epsilon 1e-8 does nothing in this run: only --optimizer adam uses it"
     ]
@@ -89,7 +90,7 @@ def test_a_switch_is_told_of_as_it_is_typed():
 
 
 def test_continuous_actions_are_never_random_in_evaluations():
-    config = options.parse(["ppo", "--preset", "smoke", "--eval-epsilon", "0.1"], MACHINE).config
+    config = train_options.parse(["ppo", "--preset", "smoke", "--eval-epsilon", "0.1"], MACHINE).config
     (line,) = unread(config, ["eval_epsilon"], Continuous((-1.0,), (1.0,)))
     assert line == "--eval-epsilon 0.1 does nothing in this run: only a game with discrete actions uses it"
     assert unread(config, ["eval_epsilon"], Discrete(2)) == []

@@ -12,15 +12,16 @@ from typing import Any
 
 import tyro
 
-from ddrl import algorithms, command_line, config_files, plugin_modules, rundir, train_help
+from ddrl import algorithms, plugin_modules, rundir
 from ddrl.checkpoint import list_checkpoints
 from ddrl.checks import did_you_mean
 from ddrl.config import RunConfig, TrainConfig
-from ddrl.early_options import Parser, joined, take_plugins
 from ddrl.errors import UsageError
-from ddrl.game_settings import with_fitting_network
-from ddrl.named_settings import algorithms_with, plain, typed, with_settings
-from ddrl.other_libraries import meant_by
+from ddrl.options import command_line, config_files, train_help
+from ddrl.options.early_options import Parser, joined, take_plugins
+from ddrl.options.game_settings import with_fitting_network
+from ddrl.options.named_settings import algorithms_with, plain, typed, with_settings
+from ddrl.options.other_libraries import meant_by
 from ddrl.resumable import check_resumable, with_schedules_of
 from ddrl.types import Machine
 

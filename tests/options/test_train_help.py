@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from ddrl import algorithms, options, rundir, train_help
-from ddrl.command_line import options_of
+from ddrl import algorithms, rundir
 from ddrl.config import RunConfig
 from ddrl.docstrings import field_texts, first_sentence
 from ddrl.errors import UsageError
-from ddrl.help_page import COLUMN
+from ddrl.options import train_help, train_options
+from ddrl.options.command_line import options_of
+from ddrl.options.help_page import COLUMN
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 NAMES = list(algorithms.names())
-REINFORCE = str(Path(__file__).parent / "of_users" / "reinforce.py")
+REINFORCE = str(Path(__file__).parent.parent / "of_users" / "reinforce.py")
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def page(capsys, monkeypatch):
 
     def printed(*words: str) -> str:
         with pytest.raises(SystemExit) as end:
-            options.parse(words, MACHINE)
+            train_options.parse(words, MACHINE)
         assert end.value.code == 0
         return capsys.readouterr().out
 
@@ -57,7 +58,7 @@ def test_text_that_does_not_flow_is_seen():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_help_leaves_out_is_refused(name):
-    start = options.parse([name], MACHINE)
+    start = train_options.parse([name], MACHINE)
     left_out = [option for option in options_of(type(start), start) if train_help._unmet(option, start.config)]
     assert len(left_out) > 5
     for option in left_out:
@@ -101,7 +102,7 @@ def test_help_without_an_algorithm_names_all_and_fits(page):
 
 
 def test_help_of_a_run_to_go_on_with_has_its_values(page, tmp_path):
-    config = options.parse(["ppo", "--minutes", "7", "--run-dir", str(tmp_path / "run")], MACHINE).config
+    config = train_options.parse(["ppo", "--minutes", "7", "--run-dir", str(tmp_path / "run")], MACHINE).config
     rundir.create_run_dir(config)
     text = page("--resume", str(tmp_path / "run"), "ppo", "--help")
     assert "(0: no such budget).\n                          [7]" in text and "presets (" not in text
@@ -166,14 +167,14 @@ def test_more_options_than_fit_are_named(page, monkeypatch):
 
 
 def test_every_common_option_is_there_for_an_algorithm():
-    start = options.parse(["apex-dqn"], MACHINE)
+    start = train_options.parse(["apex-dqn"], MACHINE)
     names = {option.name for option in options_of(type(start), start)}
     assert {name for section in train_help.COMMON.values() for name in section} <= names
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_has_a_text_that_ends(name):
-    config = options.parse([name], MACHINE).config
+    config = train_options.parse([name], MACHINE).config
     for group in dataclasses.fields(config):
         kind = type(getattr(config, group.name))
         for field in dataclasses.fields(kind):

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from ddrl.command_line import Option, words_of
 from ddrl.errors import UsageError, read_as
 from ddrl.files import read_regular
 from ddrl.option_values import item_of, value_of
-from ddrl.other_libraries import meant_by
+from ddrl.options.command_line import Option, words_of
+from ddrl.options.other_libraries import meant_by
 
 LARGEST_BYTES = 1_000_000
 TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp"))

@@ -6,8 +6,9 @@ import argparse
 import typing
 from collections.abc import Sequence
 
-from ddrl import command_line, plugin_modules
+from ddrl import plugin_modules
 from ddrl.errors import UsageError
+from ddrl.options import command_line
 
 Kind = typing.TypeVar("Kind")
 PLAIN = {"expected one argument": "it needs a value", "ignored explicit argument": "it takes no value"}

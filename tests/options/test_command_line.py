@@ -8,10 +8,11 @@ from typing import Literal
 import pytest
 import tyro
 
-from ddrl import algorithms, checks, cli, command_line, option_values, options, other_libraries
+from ddrl import algorithms, checks, cli, option_values
 from ddrl.commands.plan import PlanArguments
 from ddrl.config import EnvironmentConfig
 from ddrl.errors import UsageError
+from ddrl.options import command_line, other_libraries, train_options
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -168,11 +169,11 @@ def test_every_value_goes_there_and_back_as_words():
 )
 def test_refusals_of_ddrl_train(line, message):
     with pytest.raises(UsageError, match=message):
-        options.parse(line.split(), MACHINE)
+        train_options.parse(line.split(), MACHINE)
 
 
 def test_names_of_other_libraries_stand_for_options_that_are_there():
-    kinds = {name: options.parse([name], MACHINE) for name in algorithms.names()}
+    kinds = {name: train_options.parse([name], MACHINE) for name in algorithms.names()}
     ours = {option.name for start in kinds.values() for option in command_line.options_of(type(start), start)}
     ours |= {option.name for option in command_line.options_of(PlanArguments)}
     assert set(other_libraries.OPTIONS.values()) <= ours
@@ -180,7 +181,7 @@ def test_names_of_other_libraries_stand_for_options_that_are_there():
 
 
 def test_the_largest_seed_is_taken():
-    assert options.parse(["ppo", "--seed", str(checks.LARGEST_SEED)], MACHINE).config.run.seed == 2**64 - 1
+    assert train_options.parse(["ppo", "--seed", str(checks.LARGEST_SEED)], MACHINE).config.run.seed == 2**64 - 1
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import numpy as np
 from ddrl import algorithms, checks, rundir
 from ddrl.checks import flag, hyphenated
 from ddrl.config import TrainConfig
-from ddrl.config_files import yaml_text
 from ddrl.errors import UsageError
-from ddrl.other_libraries import meant_by
+from ddrl.options.config_files import yaml_text
+from ddrl.options.other_libraries import meant_by
 
 ALGORITHM = "algorithm"
 OWN = ("run-dir",)  # settings in which runs always differ
