@@ -55,7 +55,7 @@ def ready(
     """As `checked`, for arguments that were read before.
 
     Args:
-        arguments: from `options.parse` or `options.settings_of`.
+        arguments: from `train_options.parse` or `train_options.settings_of`.
         machine: the machine on which they were read.
         with_game: check the game and its replay, too, and tell the user what was chosen.
         tell: called with each text for the user.
