@@ -225,7 +225,7 @@ def test_ranks_that_mpi_does_not_know_are_refused_by_rank_0_alone(tmp_path):
     line = ["train", "ba3c", "--workers", "4", "--run-dir", str(tmp_path / "run")]
     first = ddrl(*line, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="3")
     assert first.returncode == 2
-    assert first.stderr.startswith("ddrl: the launcher started 3 ranks, but MPI sees 1: ")
+    assert first.stderr.startswith("ddrl: the launcher started 3 ranks, but MPI sees 1, ")
     second = ddrl(*line, **RANK_1)
     assert (second.returncode, second.stderr) == (2, "")
     assert not (tmp_path / "run").exists()

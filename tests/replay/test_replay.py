@@ -207,7 +207,7 @@ def test_the_bytes_are_known_before_they_are_taken():
     replay = Replay(1000, **shape)
     taken = sum(array.nbytes for array in replay._history.rows) + replay._tree._sums.nbytes
     assert taken <= Replay.bytes_for(1000, **shape) <= taken + 1024
-    with pytest.raises(UsageError, match="needs 7,.* bytes .7.1 GB. and 6,000,000,000 .*--replay-capacity"):
+    with pytest.raises(UsageError, match="needs 7,.* bytes .7.1 GB., and only 6,000,000,000 .*--replay-capacity"):
         check_memory(Replay.bytes_for(1_000_000, **shape), 6_000_000_000)
 
 
