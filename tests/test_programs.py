@@ -162,10 +162,10 @@ def full_disk(path: Path):
     path.mkdir()
     if os.geteuid():
         pytest.skip("only root can mount a small file system")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(path)], check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(path)], check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
-        (path / "filling").write_bytes(b"x" * 8192)
+        (path / "filling").write_bytes(b"x" * 16384)
         yield path
     finally:
         subprocess.run(["umount", "-l", str(path)], check=True)

@@ -77,7 +77,7 @@ def test_a_line_says_how_far_a_point_is(tmp_path, monkeypatch, capsys):
 
     def run(point, path):
         Runner()(point, path)
-        said = ": 8% of 1.0 minutes, score 5.0"
+        said = ": 8% of 1.0 minute, score 5.0"
         assert engine.how_far(path) == said
         deadline = time.monotonic() + 30
         shown = ""

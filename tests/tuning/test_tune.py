@@ -372,7 +372,7 @@ def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkey
     assert told[2:] == dry.splitlines()[2:-1]
     assert plans.load(tmp_path / "search").trials == 7
     assert tune(tmp_path / "search", "--trials", "2", "--submit") == 2
-    assert "all 2 trials" in capsys.readouterr().err
+    assert "has no trial left to run (--trials 2)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("submit", "workers"), [(True, 8), (False, 2)])
