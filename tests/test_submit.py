@@ -1000,12 +1000,30 @@ squeue: fatal: Could not establish a configuration source
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (NO_CONFIGURATION, "Slurm's client has no configuration here; log in where Slurm is, or name its slurm.conf"),
         ("squeue: error:  no\tcontroller\nsqueue: error: gone\n", "squeue failed: squeue: error: no controller"),
         ("", "squeue failed: no reason given"),
     ],
 )
 def test_a_squeue_that_fails_is_told_of_in_one_short_line(here, ddrl, monkeypatch, said, told):
+    failing_squeue(here, monkeypatch, said)
+    status, _, err = ddrl("status")
+    assert status == 2 and err.startswith(f"ddrl: {told}") and err.count("\n") == 1
+    assert "gone" not in err
+
+
+def test_a_machine_whose_slurm_knows_of_no_cluster_has_runs_without_jobs(here, ddrl, monkeypatch):
+    failing_squeue(here, monkeypatch, NO_CONFIGURATION)
+    a_run(here / "runs" / "mine")
+    status, out, err = ddrl("status")
+    assert (status, err) == (0, "") and out.splitlines()[1].endswith("runs/mine")
+    with pytest.raises(
+        UsageError, match="Slurm's client has no configuration here; log in where Slurm is, or name its"
+    ):
+        queues.queue()
+
+
+def failing_squeue(here, monkeypatch, said):
+    """Puts a squeue on the path that prints this and fails."""
     program = here / "bin" / "squeue"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}END\nexit 1\n")
@@ -1013,9 +1031,6 @@ def test_a_squeue_that_fails_is_told_of_in_one_short_line(here, ddrl, monkeypatc
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     for module in ("ddrl.slurm.queue", "ddrl.commands.status"):
         monkeypatch.setattr(f"{module}.has_queue", lambda: True)
-    status, _, err = ddrl("status")
-    assert status == 2 and err.startswith(f"ddrl: {told}") and err.count("\n") == 1
-    assert "DNS" not in err and "gone" not in err
 
 
 def test_logs_show_the_newest_job_and_follow_it_to_its_end(here, ddrl, monkeypatch):

@@ -18,7 +18,7 @@ from ddrl.launch.outcome import ended_well
 from ddrl.options import command_line
 from ddrl.run_lock import holder, is_held
 from ddrl.slurm import site as sites
-from ddrl.slurm.queue import QueuedJob, has_queue, queue
+from ddrl.slurm.queue import NoConfiguration, QueuedJob, has_queue, queue
 from ddrl.slurm.records import JOBS, JobRecord, noted, noted_since
 from ddrl.slurm.runs import RunState, read_run, why_gone, wrote_lately
 from ddrl.slurm.text import as_typed
@@ -64,8 +64,11 @@ class Row(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl status`; returns the exit status."""
     arguments = command_line.read(StatusArguments, argv, "ddrl status", StatusArguments())
-    named, slurm = [known(name) for name in arguments.directories], has_queue()
-    jobs = queue() if slurm else []
+    named, slurm, jobs = [known(name) for name in arguments.directories], has_queue(), []
+    try:
+        jobs = queue() if slurm else []
+    except NoConfiguration:  # where Slurm's client is installed on a machine of no cluster
+        slurm = False
     runs = sites.read(sites.find(arguments.site)).runs
     directories = named or (of_jobs(runs, jobs) if slurm else found_here(runs))
     working: list[tuple[Path, list[QueuedJob]]] = []

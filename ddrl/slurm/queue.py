@@ -19,6 +19,10 @@ _NUMBER = re.compile(r"\d+")
 _UNCONFIGURED = "Could not establish a configuration source"
 
 
+class NoConfiguration(UsageError):
+    """Slurm's client is installed, but knows of no cluster."""
+
+
 class QueuedJob(NamedTuple):
     """One line of the queue: a job, a component of one, or tasks of an array.
 
@@ -59,6 +63,7 @@ def queue() -> list[QueuedJob]:
     """All jobs of this user that wait, run or end, in the order of their numbers.
 
     Raises:
+        NoConfiguration: Slurm's client knows of no cluster.
         UsageError: there is no Slurm here, or it does not answer.
     """
     if not has_queue():
@@ -70,16 +75,12 @@ def queue() -> list[QueuedJob]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"squeue did not answer ({error}); try again") from error
+    if _UNCONFIGURED in done.stderr:
+        where = "log in where Slurm is, or name its slurm.conf in SLURM_CONF"
+        raise NoConfiguration(f"Slurm's client has no configuration here; {where}")
     if done.returncode != 0:
-        raise UsageError(_why_failed(done.stderr))
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        raise UsageError(f"squeue failed: {' '.join(lines[0].split())}")
     rows = (line.split(_SEPARATOR) for line in done.stdout.split("\n"))
     jobs = [QueuedJob(*row) for row in rows if len(row) == len(QueuedJob._fields)]
     return sorted((job for job in jobs if job.number), key=lambda job: (int(job.number), job.job))
-
-
-def _why_failed(said: str) -> str:
-    """One line for what squeue printed, which may be several: without a configuration, it lists where it looked."""
-    if _UNCONFIGURED in said:
-        return "Slurm's client has no configuration here; log in where Slurm is, or name its slurm.conf in SLURM_CONF"
-    lines = said.strip().splitlines() or ["no reason given"]
-    return f"squeue failed: {' '.join(lines[0].split())}"
