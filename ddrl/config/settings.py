@@ -214,8 +214,8 @@ class RunConfig:
     """Run."""
 
     minutes: float = 10.0
-    """Training time of this run, in minutes of wall time (0: no such budget). The final evaluation, curve, and video
-    follow."""
+    """Training time of this run, in minutes of wall time (0: no such budget). It begins anew at a --resume, and counts
+    over all starts with --resume-or-start. The final evaluation, curve, and video follow."""
     agent_steps: int = 0
     """Budget in agent steps of all workers (0: none). Steps from before a resume are included. Workers report their
     steps once a second, so a run makes up to a second's more."""
