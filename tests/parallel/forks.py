@@ -35,7 +35,7 @@ def preload() -> None:
     import ddrl.launch.local
     import ddrl.lazy
     import ddrl.learner
-    import ddrl.options.train_options
+    import ddrl.options.wanted
     import ddrl.roles.main
 
     ddrl.lazy.import_tensorflow()
