@@ -113,7 +113,8 @@ class BoardRun:
         has_result = not self._has_changed(rundir.RESULT) and self._files[rundir.RESULT] is not None
         if has_result and self.version and self._state != "running":
             return self._state, self._why
-        if self._files[rundir.RESULT] is None and self._wrote_lately():
+        every = self.settings.value("run", "log_every_seconds", 5.0)
+        if self._files[rundir.RESULT] is None and is_lively(self.changed, every):
             return "running", ""
         state = state_of(self.path)
         result = rundir.read_json(self.path / rundir.RESULT)
@@ -121,9 +122,6 @@ class BoardRun:
         if state.status == "interrupted" and status in ("stopped", "finished"):  # finished, but for its evaluation
             return status, shown(str(result.get("message", "")))
         return state.status, shown(state.why)
-
-    def _wrote_lately(self) -> bool:
-        return is_lively(self.changed, self.settings.value("run", "log_every_seconds", 5.0))
 
     # what the page is told --------------------------------------------------------------------------------------------
 
