@@ -243,6 +243,39 @@ def program(name: str, directory: Path, *arguments: str, environment: dict[str, 
     return _forked(name, arguments, directory / "none", environment)
 
 
+FAULTY_GAME = """
+import os, time
+import gymnasium, numpy, ddrl
+
+class Faulty(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(2, numpy.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        observation = numpy.zeros(2, numpy.float32)
+        FAULT
+        return observation, 1.0, self.steps % 10 == 0, False, {}
+
+ddrl.register_environment("NAME", Faulty)
+"""
+
+
+def faulty_game(directory: Path, name: str, fault: str) -> tuple[str, ...]:
+    """Writes a plugin with a game, and returns the options that name both.
+
+    Args:
+        fault: a statement of its `step`, which may change `observation`.
+    """
+    (plugin := directory / f"{name}.py").write_text(FAULTY_GAME.replace("FAULT", fault).replace("NAME", name))
+    return "--plugin", str(plugin), "--game", name
+
+
 def events(run_dir: Path, name: str) -> list[dict]:
     """The events of that name in a run's metrics."""
     return [record for record in metrics.read_metrics(run_dir) if record.get("name") == name]

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.parallel.ranks_exiting import REFUSED, WORDS
-from tests.parallel.support import CATCH, events, lines, marked, needs_mpirun, newest, result
+from tests.parallel.support import CATCH, events, faulty_game, lines, marked, needs_mpirun, newest, result
 from tests.parallel.support import light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
@@ -44,32 +44,11 @@ def test_what_one_rank_alone_finds_wrong_with_what_was_asked_for_is_one_line(tmp
     assert f"ddrl: {WORDS}: install it" in job.output and "Traceback" not in job.output
 
 
-MISSHAPEN = """
-import gymnasium, numpy, ddrl
-
-class Misshapen(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
-
-    def __init__(self, render_mode=None):
-        self.steps = 0
-
-    def reset(self, *, seed=None, options=None):
-        return numpy.zeros(2, numpy.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        observation = numpy.zeros(2 if self.steps < 200 else (), numpy.float32)
-        return observation, 1.0, self.steps % 10 == 0, False, {}
-
-ddrl.register_environment("misshapen", Misshapen)
-"""
-
-
 def test_an_observation_of_another_shape_ends_the_run_with_a_checkpoint(tmp_path):
     run = tmp_path / "run"
-    (plugin := tmp_path / "misshapen.py").write_text(MISSHAPEN)
+    game = faulty_game(tmp_path, "misshapen", "if self.steps >= 200: observation = numpy.zeros((), numpy.float32)")
     flags = ("a2c", "--preset", "smoke", "--minutes", "0", "--max-updates", "100000", "--no-evaluator")
-    with train(run, *flags, "--plugin", str(plugin), "--game", "misshapen") as job:
+    with train(run, *flags, *game) as job:
         assert job.wait(END_SECONDS) == 1, job.output
     said = "misshapen gave an observation of shape (), and its observation space has (2,): fix the environment"
     (event,) = events(run, "rank_failed")

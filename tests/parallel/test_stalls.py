@@ -15,7 +15,7 @@ import pytest
 
 from cluster.launch import find_mpirun, inspect_mpirun, mpirun_command, rank_environment
 from ddrl import checkpoint, rundir
-from tests.parallel.support import CATCH, Job, bare_train, events, lines, needs_mpirun, newest, result
+from tests.parallel.support import CATCH, Job, bare_train, events, faulty_game, lines, needs_mpirun, newest, result
 from tests.parallel.support import light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
@@ -54,36 +54,15 @@ def test_a_worker_that_hangs_is_named_with_who_waits_for_what(tmp_path):
     assert result(run)["status"] == "failed" and events(run, "restarted") == []
 
 
-HANGS = """
-import os, time
-import gymnasium, numpy, ddrl
-
-class Hangs(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
-
-    def __init__(self, render_mode=None):
-        self.steps = 0
-
-    def reset(self, *, seed=None, options=None):
-        return numpy.zeros(2, numpy.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        if self.steps > 200 and os.environ.get("OMPI_COMM_WORLD_RANK") in (None, "1"):
-            time.sleep(1000)
-        return numpy.zeros(2, numpy.float32), 1.0, self.steps % 10 == 0, False, {}
-
-ddrl.register_environment("hangs", Hangs)
-"""
+HANGS = 'if self.steps > 200 and os.environ.get("OMPI_COMM_WORLD_RANK") in (None, "1"): time.sleep(1000)'
 ALONE = ("a2c", "--preset", "smoke", "--minutes", "0", "--no-evaluator", "--simulators", "4", "--batch-size", "0")
 
 
 @pytest.fixture
 def hanging(tmp_path):
     """Options of a job in which the simulators of rank 1, or of the only process, hang after some updates."""
-    (plugin := tmp_path / "hangs.py").write_text(HANGS)
     stop = ("--max-updates", "1000", "--stall-seconds", str(STALL))
-    return (*ALONE, "--plugin", str(plugin), "--game", "hangs", *stop)
+    return (*ALONE, *faulty_game(tmp_path, "hangs", HANGS), *stop)
 
 
 def test_a_simulator_that_hangs_in_one_process_is_not_taken_for_a_server(tmp_path, hanging):
