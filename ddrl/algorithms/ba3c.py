@@ -223,8 +223,8 @@ def ba3c_paper(game: str, machine: Machine) -> TrainConfig:
             log_epsilon=1e-6,  # published code
         ),
         # In their code 3 predictor threads, which take up to 16 observations without waiting, serve 10
-        # simulators; a group here takes those of its simulators that are ready first.
-        sampling=SamplingConfig(schedule="asynchronous", simulators=10, groups=2),
+        # simulators; a group here takes those of its simulators that are ready first. Their queue has room for 1 batch.
+        sampling=SamplingConfig(schedule="asynchronous", simulators=10, groups=2, queue_batches=1),
         optimizer=OptimizerConfig(
             batch_size=32,  # x 60 gradients = 1,920 samples per update
             optimizer="adam",

@@ -10,7 +10,7 @@ from ddrl.lazy import tf
 def dueling_values(value: tf.Tensor, advantage: tf.Tensor) -> tf.Tensor:
     """Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a') (Wang et al. 2016, equation 9).
 
-    With distributions the same holds for the logits of each atom (Hessel et al. 2018, Rainbow, section 3).
+    With distributions the same holds for the logits of each atom (Hessel et al. 2018, Rainbow, The Integrated Agent).
 
     Args:
         value: <float32>[B, 1], or [B, 1, atoms].
@@ -54,7 +54,8 @@ def n_step_targets(reward: tf.Tensor, discount: tf.Tensor, next_values: tf.Tenso
     """y = R + discount Q(s', a') <float32>[B], or [B, A] with each a', without gradient.
 
     With the largest Q of the target network it is DQN's (Mnih et al. 2015, algorithm 1); with the target network's Q of
-    the action that is largest to the online network it is Double DQN's (van Hasselt et al. 2016, equation 4).
+    the action that is largest to the online network it is Double DQN's (van Hasselt et al. 2016, equation 4, with
+    theta^- for theta').
 
     Args:
         reward: <float32>[B] discounted sum over the steps to s'.
@@ -117,7 +118,7 @@ def cross_entropies(target: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf
     """-sum_i m_i log p_i, and the divergence KL(m, p) = that less the entropy of m; both <float32>[B] in nats.
 
     Their gradients are equal; the divergence is 0 for a perfect prediction (Bellemare et al. 2017, algorithm 1; the
-    priority in Rainbow, Hessel et al. 2018, section 3), never below.
+    priority in Rainbow, Hessel et al. 2018, The Integrated Agent), never below.
 
     Args:
         target: <float32>[B, atoms] m, a distribution.

@@ -64,6 +64,7 @@ BA3C_LAPTOP = {
 BA3C_PAPER = {
     **BA3C_DEFAULT,
     **lines(BA3C_CODE, protocol="ba3c", simulators=10, batch_size=32, clip_tensor_average_norm=0.1),
+    **lines(BA3C_CODE + ", distributed_tensorpack_mkl.sh", queue_batches=1),
     **lines(OURS + ": 3 predictors take up to 16 observations there", groups=2),
     **lines(ADAMSKI + ", table 2 and figure 6", network="ba3c", fc_neurons=128),
     **lines("all papers compute in float32", compute_dtype="float32"),

@@ -60,7 +60,7 @@ RAINBOW_DEFAULT = {
     **lines(RAINBOW + ": 80,000 frames", replay_minimum=20_000),
     **lines(RAINBOW + ": 32,000 frames", target_period=8_000),
     **lines(RAINBOW + ": over 200 million frames; " + DQN_ZOO, importance_agent_steps=50_000_000),
-    **lines("Hessel et al. 2018, section 4: 250,000 frames", epsilon_steps=62_500, epsilon_end=0.01),
+    **lines("Hessel et al. 2018, Hyper-parameter tuning: 250,000 frames", epsilon_steps=62_500, epsilon_end=0.01),
     **lines("van Hasselt et al. 2016", double=True),
     **lines("Wang et al. 2016", dueling=True, clip_global_norm=10.0),
     **lines(SCHAUL + ": priorities are set after each minibatch", schedule="standard", simulators=4),
