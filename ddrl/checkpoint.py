@@ -27,7 +27,7 @@ import numpy as np
 from ddrl import sealed
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
-from ddrl.files import new_file, read_regular, sync_directory, temporary_path
+from ddrl.files import read_regular, sync_directory, write_whole
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.terminal import printable
 from ddrl.wording import counted
@@ -151,23 +151,13 @@ def version_of(path: Path) -> int:
     return int(match[1])
 
 
-def save(
-    run_dir: str | Path,
-    checkpoint: Checkpoint,
-    keep: int,
-    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
-) -> Path:
-    """Write a checkpoint atomically, then remove those that are older than the newest `keep` (at least 1) sound ones.
-
-    Args:
-        check: as for `load_latest`.
+def save(run_dir: str | Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint atomically.
 
     Raises:
         UsageError: the file cannot be written (disk full, no permission). Older ones stay as they were.
     """
-    path = _save(checkpoint_path(run_dir, checkpoint.version), checkpoint)
-    _prune(path, checkpoint, max(keep, 1), check)
-    return path
+    return _save(checkpoint_path(run_dir, checkpoint.version), checkpoint)
 
 
 def best_path(run_dir: str | Path) -> Path:
@@ -198,7 +188,8 @@ def _save(path: Path, checkpoint: Checkpoint) -> Path:
     data = sealed.archive_bytes(encode_arrays(_to_arrays(checkpoint)))
     try:
         path.parent.mkdir(mode=0o755, exist_ok=True)  # not the run directory: a lost one is not made anew
-        _write_atomically(path, data)
+        write_whole(path, data)
+        sync_directory(path.parent)
     except OSError as error:
         raise UsageError(
             f"cannot write checkpoint {path} ({len(data)} bytes): {error.strerror or error};"
@@ -369,42 +360,6 @@ def _trouble(data: bytes) -> str:
     if b"manifest.npy" in data[:64] or sealed.is_archive(data):
         return f"is damaged or cut short ({len(data)} bytes do not match their SHA-256)"
     return "was not written by ddrl"
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = temporary_path(path)
-    try:
-        descriptor = new_file(temporary)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_directory(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _prune(saved: Path, checkpoint: Checkpoint, keep: int, check: Callable[[Checkpoint], None]) -> None:
-    """Remove what is older than the `keep`-th newest sound file, and temporaries that a killed save left, if possible.
-
-    Args:
-        saved, checkpoint: the file that was just written, which stays, and its content.
-        check: raises UsageError for a checkpoint that is not sound.
-    """
-    sound = 0
-    for path in reversed(list_checkpoints(saved.parent.parent)):
-        if sound >= keep and path != saved:
-            with contextlib.suppress(OSError):  # such as a directory that somebody has put there
-                path.unlink(missing_ok=True)
-        else:
-            with contextlib.suppress(UsageError):  # it is not sound, and does not count
-                check(checkpoint if path == saved else load(path))
-                sound += 1
-    for leftover in saved.parent.glob(".update-*.npz*.tmp"):
-        with contextlib.suppress(OSError):
-            leftover.unlink(missing_ok=True)
 
 
 def _tensor(entry: tuple[str, tuple[int, ...]] | None) -> str:

@@ -129,6 +129,16 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
+def identity(path: Path) -> tuple[int, ...]:
+    """Numbers of a file that change when it is written to or replaced: device, inode, size, and times.
+
+    Raises:
+        OSError: there is no such file, or its directory cannot be searched.
+    """
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def sync_directory(directory: Path) -> None:
     """Syncs a directory, so that the names in it are on the disk, if its file system supports that."""
     descriptor = os.open(directory, os.O_RDONLY)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,9 @@ WORKER_KEY = "replay"  # key in a worker's state, for the manifest of its replay
 _SHARD_KEY = re.compile(r"shard(\d+)")  # keys in the learner's state, for the manifests of the replay shards
 READERS = 4  # files that are read at once
 
+ReplayFile = tuple[Path, dict[str, Any]]
+"""A replay's directory and a file's entry in its manifest."""
+
 
 def worker_directory(run_dir: Path, worker: int) -> Path:
     """The directory of a worker's replay."""
@@ -28,21 +32,6 @@ def worker_directory(run_dir: Path, worker: int) -> Path:
 def shard_directory(run_dir: Path, shard: int) -> Path:
     """The directory of a replay shard."""
     return run_dir / "replay" / f"shard-{shard}"
-
-
-def names_on_disk(run_dir: Path, directory: Path) -> set[str] | None:
-    """The names of the files in a replay's directory that checkpoints on disk name; None if a checkpoint cannot be
-    read, since the files that it names are then unknown."""
-    names: set[str] = set()
-    for path in checkpoints.list_checkpoints(run_dir):
-        try:
-            checkpoint = checkpoints.load(path)
-        except UsageError:
-            return None
-        for where, manifest in replays_of(run_dir, checkpoint):
-            if where == directory:
-                names.update(entry["name"] for entry in storage.entries_in(manifest))
-    return names
 
 
 def check_replays(run_dir: Path, checkpoint: Checkpoint, read: bool = True) -> None:
@@ -56,12 +45,12 @@ def check_replays(run_dir: Path, checkpoint: Checkpoint, read: bool = True) -> N
     Raises:
         UsageError: a file is missing or damaged.
     """
+    check_files(files_of(run_dir, checkpoint), read)
+
+
+def check_files(files: Sequence[ReplayFile], read: bool) -> None:
+    """As `check_replays`, for the result of `files_of`."""
     check = storage.check_file if read else storage.check_size
-    files = [
-        (directory, entry)
-        for directory, manifest in replays_of(run_dir, checkpoint)
-        for entry in storage.entries_in(manifest)
-    ]
     with ThreadPoolExecutor(READERS) as readers:
         for _ in readers.map(lambda file: check(*file), files):
             pass
@@ -93,6 +82,15 @@ def newest_sound(
             raise
         left_out.clear()
         return checkpoints.load_latest(run_dir, left_out=left_out)
+
+
+def files_of(run_dir: Path, checkpoint: Checkpoint) -> list[ReplayFile]:
+    """All files of the replays that a checkpoint names. Raises UsageError if a manifest is malformed."""
+    return [
+        (directory, entry)
+        for directory, manifest in replays_of(run_dir, checkpoint)
+        for entry in storage.entries_in(manifest)
+    ]
 
 
 def replays_of(run_dir: Path, checkpoint: Checkpoint) -> Iterator[tuple[Path, np.ndarray]]:

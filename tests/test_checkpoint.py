@@ -1,4 +1,4 @@
-"""Checkpoints: round trip to the bit, every flipped bit found, interrupted saves harmless, pruning."""
+"""Checkpoints: round trip to the bit, every flipped bit found, and a name only for what is whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import os
 import stat
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ import pytest
 from ddrl import checkpoint as ckpt
 from ddrl import sealed
 from ddrl.errors import UsageError
+from ddrl.kept_checkpoints import KeptCheckpoints
 from ddrl.npz import encode_arrays
 
 LAYOUT = (("conv/kernel", (2, 3)), ("conv/bias", ()), ("head/kernel", (4,)))
@@ -72,7 +72,7 @@ def good_versions(run_dir) -> list[int]:
 
 def test_round_trip_is_exact_to_the_bit(tmp_path):
     saved = make()
-    path = ckpt.save(tmp_path, saved, keep=3)
+    path = ckpt.save(tmp_path, saved)
     assert path == tmp_path / "checkpoints" / "update-000000007.npz"
     assert_same(ckpt.load(path), saved)
     assert ckpt.load(path).stamp["packages"]["numpy"] == np.__version__
@@ -80,7 +80,7 @@ def test_round_trip_is_exact_to_the_bit(tmp_path):
 
 
 def test_file_is_an_npz_without_pickle_and_leaves_nothing_beside_it(tmp_path):
-    path = ckpt.save(tmp_path, make(), keep=3)
+    path = ckpt.save(tmp_path, make())
     with np.load(path, allow_pickle=False) as archive:
         assert archive["slots/v"].shape == (SIZE,)
     assert os.listdir(path.parent) == [path.name]
@@ -88,14 +88,14 @@ def test_file_is_an_npz_without_pickle_and_leaves_nothing_beside_it(tmp_path):
 
 def test_numpy_numbers_in_counters_are_saved(tmp_path):
     saved = dataclasses.replace(make(), counters={"steps": np.int64(3), "rate": np.float32(0.5)})
-    assert ckpt.load(ckpt.save(tmp_path, saved, 1)).counters == {"steps": 3, "rate": 0.5}
+    assert ckpt.load(ckpt.save(tmp_path, saved)).counters == {"steps": 3, "rate": 0.5}
 
 
 @pytest.mark.parametrize(("mask", "file", "directory"), [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
 def test_modes_honor_the_umask(tmp_path, mask, file, directory):
     before = os.umask(mask)
     try:
-        path = ckpt.save(tmp_path, make(), keep=1)
+        path = ckpt.save(tmp_path, make())
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == file
@@ -105,7 +105,7 @@ def test_modes_honor_the_umask(tmp_path, mask, file, directory):
 @pytest.mark.slow
 def test_every_flipped_bit_is_found(tmp_path):
     """All bytes of the file, one bit each (every bit of the first and last 100 bytes)."""
-    path = ckpt.save(tmp_path, make(), keep=1)
+    path = ckpt.save(tmp_path, make())
     data = path.read_bytes()
     edge = [*range(100), *range(len(data) - 100, len(data))]
     flips = [(at, at * 5 % 8) for at in range(len(data))] + [(at, bit) for at in edge for bit in range(8)]
@@ -120,7 +120,7 @@ def test_every_flipped_bit_is_found(tmp_path):
 
 
 def test_every_truncation_is_found(tmp_path):
-    path = ckpt.save(tmp_path, make(), keep=1)
+    path = ckpt.save(tmp_path, make())
     data = path.read_bytes()
     for length in [*range(0, len(data), 37), len(data) - 1]:
         path.write_bytes(data[:length])
@@ -130,7 +130,7 @@ def test_every_truncation_is_found(tmp_path):
 
 
 def test_appended_bytes_are_found(tmp_path):
-    path = ckpt.save(tmp_path, make(), keep=1)
+    path = ckpt.save(tmp_path, make())
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(UsageError):
         ckpt.load(path)
@@ -163,19 +163,19 @@ def test_what_unpacks_to_more_than_it_is_is_refused_before_memory_is_taken(tmp_p
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
 def test_what_is_no_file_is_refused_at_once_and_does_not_disturb_a_save(tmp_path, kind):
-    ckpt.save(tmp_path, make(version=1), keep=1)
+    ckpt.save(tmp_path, make(version=1))
     path = ckpt.checkpoint_path(tmp_path, 2)
     {"pipe": os.mkfifo, "directory": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
     with pytest.raises(UsageError, match="000002.npz: it is no regular file"):
         ckpt.load(path)
     assert ckpt.load_latest(tmp_path).version == 1
-    ckpt.save(tmp_path, make(version=3), keep=1)
+    KeptCheckpoints(tmp_path).save(make(version=3), keep=1)
     assert ckpt.load_latest(tmp_path).version == 3
 
 
 def test_a_directory_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
-    ckpt.save(tmp_path, make(version=1), keep=1)
-    _fail_at(monkeypatch, "listdir", 1, errno.EACCES)
+    ckpt.save(tmp_path, make(version=1))
+    fail_at(monkeypatch, "listdir", 1, errno.EACCES)
     with pytest.raises(UsageError, match="cannot read .*checkpoints: Permission denied; fix its permissions"):
         ckpt.list_checkpoints(tmp_path)
 
@@ -229,7 +229,7 @@ def test_slots_go_to_the_optimizer_by_their_names_and_others_are_named():
 
 
 def test_a_checkpoint_under_the_name_of_another_version_is_refused(tmp_path):
-    path = ckpt.save(tmp_path, make(version=7), keep=3)
+    path = ckpt.save(tmp_path, make(version=7))
     path.rename(ckpt.checkpoint_path(tmp_path, 70))
     with pytest.raises(UsageError, match="000070.npz is that of update 7: rename it to update-000000007.npz, or use"):
         ckpt.load(ckpt.checkpoint_path(tmp_path, 70))
@@ -292,7 +292,7 @@ def test_layout_must_fit_the_parameters():
         dataclasses.replace(make(), layout=LAYOUT[:1])
 
 
-def _fail_at(monkeypatch, name: str, call: int, code: int) -> None:
+def fail_at(monkeypatch, name: str, call: int, code: int) -> None:
     """Let the `call`-th use of os.NAME raise."""
     real, calls = getattr(os, name), []
 
@@ -305,44 +305,6 @@ def _fail_at(monkeypatch, name: str, call: int, code: int) -> None:
     monkeypatch.setattr(os, name, failing)
 
 
-class FullDisk(io.BytesIO):
-    def write(self, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize(
-    ("name", "call", "code"),
-    [
-        ("open", 1, errno.EACCES),
-        ("fsync", 1, errno.EIO),
-        ("replace", 1, errno.EACCES),
-        ("open", 2, errno.EIO),
-        ("fsync", 2, errno.EIO),
-    ],
-)
-def test_a_save_that_fails_leaves_the_old_ones(tmp_path, monkeypatch, name, call, code):
-    old = make(version=1)
-    ckpt.save(tmp_path, old, keep=1)
-    with monkeypatch.context() as patch:
-        _fail_at(patch, name, call, code)
-        with pytest.raises(UsageError, match=f"cannot write checkpoint .*: {os.strerror(code)}; older"):
-            ckpt.save(tmp_path, make(version=2), keep=1)
-    assert_same(ckpt.load(ckpt.checkpoint_path(tmp_path, 1)), old)
-    assert not [entry for entry in os.listdir(tmp_path / "checkpoints") if entry.endswith(".tmp")]
-    ckpt.save(tmp_path, make(version=3), keep=1)
-    assert good_versions(tmp_path) == [3]
-
-
-def test_a_full_disk_leaves_the_old_ones(tmp_path, monkeypatch):
-    ckpt.save(tmp_path, make(version=1), keep=1)
-    real = os.fdopen
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fdopen", lambda descriptor, mode: (real(descriptor, mode).close(), FullDisk())[1])
-        with pytest.raises(UsageError, match="No space left"):
-            ckpt.save(tmp_path, make(version=2), keep=1)
-    assert os.listdir(tmp_path / "checkpoints") == ["update-000000001.npz"]
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_really_full_device_is_reported(tmp_path, monkeypatch):
     real = os.open
@@ -352,26 +314,14 @@ def test_a_really_full_device_is_reported(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "open", on_full_device)
     with pytest.raises(UsageError, match="No space left"):
-        ckpt.save(tmp_path, make(), keep=1)
-
-
-def test_an_interrupt_during_the_save_leaves_the_old_ones(tmp_path, monkeypatch):
-    ckpt.save(tmp_path, make(version=1), keep=1)
-
-    def interrupted(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        ckpt.save(tmp_path, make(version=2), keep=1)
-    assert os.listdir(tmp_path / "checkpoints") == ["update-000000001.npz"]
+        ckpt.save(tmp_path, make())
 
 
 def test_a_file_has_its_name_only_when_it_is_whole(tmp_path, monkeypatch):
     """Whoever is killed in the middle of a save leaves no file that looks like a checkpoint."""
     synced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(ckpt.list_checkpoints(tmp_path)), fsync(file)))
-    path = ckpt.save(tmp_path, make(), keep=1)
+    path = ckpt.save(tmp_path, make())
     assert synced == [[], [path]], "its bytes, and then its name"
 
 
@@ -381,75 +331,29 @@ def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path, monke
     outside.write_text("mine")
     path.parent.mkdir()
     (path.parent / f".{path.name}.0.tmp").symlink_to(outside)
-    ckpt.save(tmp_path, make(version=1), keep=1)
+    ckpt.save(tmp_path, make(version=1))
     assert outside.read_text() == "mine" and not path.is_symlink()
 
 
 def test_a_directory_that_cannot_be_synced_is_no_failure(tmp_path, monkeypatch):
-    _fail_at(monkeypatch, "fsync", 2, errno.EINVAL)
-    assert ckpt.load(ckpt.save(tmp_path, make(), keep=1)).version == 7
-
-
-def test_a_leftover_of_a_killed_save_is_no_checkpoint_and_goes_away(tmp_path):
-    ckpt.save(tmp_path, make(version=1), keep=2)
-    leftover = ckpt.temporary_path(ckpt.checkpoint_path(tmp_path, 2))
-    leftover.write_bytes(b"half")
-    assert ckpt.load_latest(tmp_path).version == 1
-    ckpt.save(tmp_path, make(version=3), keep=2)
-    assert not leftover.exists()
-
-
-@pytest.mark.parametrize(("keep", "left"), [(0, [5]), (1, [5]), (2, [4, 5]), (9, [1, 2, 3, 4, 5])])
-def test_prune_keeps_the_newest(tmp_path, keep, left):
-    for version in range(1, 6):
-        ckpt.save(tmp_path, make(version), keep)
-    assert good_versions(tmp_path) == left
-    assert len(ckpt.list_checkpoints(tmp_path)) == len(left)
-
-
-def test_prune_does_not_count_damaged_ones(tmp_path):
-    for version in (1, 2, 3):
-        path = ckpt.save(tmp_path, make(version), keep=9)
-    path.write_bytes(path.read_bytes()[:-1])
-    ckpt.save(tmp_path, make(version=4), keep=2)
-    assert good_versions(tmp_path) == [2, 4]
-
-
-def test_an_old_one_that_cannot_be_removed_is_no_failure_of_the_save(tmp_path, monkeypatch):
-    def failing(path, missing_ok=False):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    ckpt.save(tmp_path, make(version=1), keep=1)
-    (tmp_path / "checkpoints" / ".update-000000002.npz.tmp").write_bytes(b"half")
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", failing)
-        ckpt.save(tmp_path, make(version=3), keep=1)
-    assert good_versions(tmp_path) == [1, 3]
-    ckpt.save(tmp_path, make(version=4), keep=1)
-    assert good_versions(tmp_path) == [4]
-
-
-def test_prune_keeps_what_was_saved_behind_newer_ones(tmp_path):
-    """A run resumed from an older checkpoint saves lower versions than those that lie there."""
-    for version in (10, 20, 15):
-        ckpt.save(tmp_path, make(version), keep=1)
-    assert good_versions(tmp_path) == [15, 20]
+    fail_at(monkeypatch, "fsync", 2, errno.EINVAL)
+    assert ckpt.load(ckpt.save(tmp_path, make())).version == 7
 
 
 def test_versions_are_ordered_as_numbers_and_strangers_left_alone(tmp_path):
     for version in (999_999_999, 1_000_000_000):
-        ckpt.save(tmp_path, make(version), keep=2)
+        ckpt.save(tmp_path, make(version))
     stranger = tmp_path / "checkpoints" / "update-final.npz"
     stranger.write_bytes(b"mine")
-    ckpt.save(tmp_path, make(version=2_000_000_000), keep=2)
+    ckpt.save(tmp_path, make(version=2_000_000_000))
     assert ckpt.load_latest(tmp_path).version == 2_000_000_000
-    assert good_versions(tmp_path) == [1_000_000_000, 2_000_000_000]
+    assert good_versions(tmp_path) == [999_999_999, 1_000_000_000, 2_000_000_000]
     assert stranger.exists()
 
 
 def test_a_damaged_newest_is_named_and_the_next_one_used(tmp_path, capsys):
-    ckpt.save(tmp_path, make(version=1), keep=3)
-    path = ckpt.save(tmp_path, make(version=2), keep=3)
+    ckpt.save(tmp_path, make(version=1))
+    path = ckpt.save(tmp_path, make(version=2))
     path.write_bytes(path.read_bytes()[:200])
     assert ckpt.load_latest(tmp_path).version == 1
     error = capsys.readouterr().err
@@ -458,7 +362,7 @@ def test_a_damaged_newest_is_named_and_the_next_one_used(tmp_path, capsys):
 
 def test_the_warning_of_a_damaged_one_gives_a_terminal_no_commands(tmp_path, capsys):
     for version in (1, 2):
-        ckpt.save(tmp_path, make(version), keep=3)
+        ckpt.save(tmp_path, make(version))
 
     def check(checkpoint):
         if checkpoint.version == 2:
@@ -471,7 +375,7 @@ def test_the_warning_of_a_damaged_one_gives_a_terminal_no_commands(tmp_path, cap
 def test_no_sound_checkpoint_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="there is no checkpoint"):
         ckpt.load_latest(tmp_path)
-    ckpt.save(tmp_path, make(), keep=1).write_bytes(b"")
+    ckpt.save(tmp_path, make()).write_bytes(b"")
     with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):
         ckpt.load_latest(tmp_path)
 
@@ -483,10 +387,10 @@ def test_the_best_is_neither_pruned_nor_the_newest_and_is_written_whole(tmp_path
     with pytest.raises(UsageError, match="there is no checkpoint"):
         ckpt.load_latest(tmp_path)
     for version in (1, 2):
-        ckpt.save(tmp_path, make(version), keep=1)
+        KeptCheckpoints(tmp_path).save(make(version), keep=1)
     ckpt.save_best(tmp_path, saved)
     assert good_versions(tmp_path) == [2] and ckpt.load_latest(tmp_path).version == 2, "a best one prunes none"
-    _fail_at(monkeypatch, "fsync", 1, errno.ENOSPC)
+    fail_at(monkeypatch, "fsync", 1, errno.ENOSPC)
     with pytest.raises(UsageError, match="cannot write checkpoint .*best.npz .*: No space left"):
         ckpt.save_best(tmp_path, make(version=10))
     assert_same(ckpt.load(path), saved)

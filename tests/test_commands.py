@@ -48,7 +48,7 @@ def untrained(path, game=None):
         layout=network.parameter_shapes,
         config=rundir.config_to_dict(config),
     )
-    checkpoint.save(path, state, keep=1)
+    checkpoint.save(path, state)
     return path
 
 

@@ -59,6 +59,7 @@ LAYERS = {
         "ddrl.config",
         "ddrl.envs",
         "ddrl.exchange.learning_rates",
+        "ddrl.kept_checkpoints",
         "ddrl.learner",
         "ddrl.networks",
         "ddrl.ops",

@@ -54,7 +54,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path, config = rundir.create_run_dir(parse([*SMOKE, "--run-dir", "run"], MACHINE).config)
     for version in (3, 7):
-        checkpoints.save(path, checkpoint_of(config, version), keep=3)
+        checkpoints.save(path, checkpoint_of(config, version))
     checkpoints.save_best(path, checkpoint_of(config, 5))
     return path
 
@@ -172,7 +172,7 @@ def test_a_run_with_a_checkpoint_goes_on_without_its_source(run):
     again = ready(parse([*words, "run:best"], MACHINE), MACHINE)
     assert again.resume == new and again.config.run.init_from == str(best_path(run).absolute()), "from its beginning"
     own = checkpoint_of(config, 1)
-    checkpoints.save(new, own, keep=3)
+    checkpoints.save(new, own)
     shutil.rmtree(run)
     for line in ([*words, "run:best"], ["--resume", "new"], ["--resume", "new", "--init-from", config.run.init_from]):
         resumed = ready(parse(line, MACHINE), MACHINE)
@@ -191,7 +191,7 @@ def test_the_trials_of_a_search_begin_with_the_file_that_was_the_newest_at_its_s
     monkeypatch.setattr(tune, "act", lambda *_: 0)
     words = (*SMOKE, "--agent-steps", "1e4", "--space", "batch-size=choice(32,128)", "--dir", "search")
     assert cli.main(["tune", *words, "--init-from", "run"]) == 0
-    checkpoints.save(run, checkpoint_of(parse(list(SMOKE), MACHINE).config, 9), keep=9)
+    checkpoints.save(run, checkpoint_of(parse(list(SMOKE), MACHINE).config, 9))
     plan = tuning.load(Path("search"))
     assert plan is not None and plan.of_trials.run.init_from == str(checkpoint_path(run, 7).absolute())
 

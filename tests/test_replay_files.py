@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -11,9 +9,10 @@ from ddrl import algorithms, rundir
 from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.errors import UsageError
+from ddrl.kept_checkpoints import KeptCheckpoints
 from ddrl.launch.restarts import seconds_trained
 from ddrl.replay import storage
-from ddrl.replay_files import check_replays, names_on_disk, shard_directory, worker_directory
+from ddrl.replay_files import check_replays, shard_directory, worker_directory
 from ddrl.roles.resume import newest_start
 from ddrl.types import Machine
 from tests.replay.simulators import Simulators
@@ -30,12 +29,12 @@ def run(tmp_path):
     directory = worker_directory(tmp_path, 0)
     for version in (1, 2, 3):
         replay.add(simulators.unroll(64))
-        manifest = replay.save(directory, lambda: names_on_disk(tmp_path, directory))
+        manifest = replay.save(directory, lambda: names_in(tmp_path, directory))
         save(tmp_path, version, {0: manifest, 1: {"draws": np.arange(2)}})
     return tmp_path
 
 
-def save(run_dir, version, states, config=None, keep=3, check=lambda checkpoint: None):
+def save(run_dir, version, states, config=None, keep=3):
     parameters, settings = np.full(SIZE, version, np.float32), rundir.config_to_dict(config) if config else {}
     whole = Checkpoint(
         version,
@@ -49,7 +48,11 @@ def save(run_dir, version, states, config=None, keep=3, check=lambda checkpoint:
         worker_states=states,
         config=settings,
     )
-    checkpoints.save(run_dir, whole, keep, check)
+    KeptCheckpoints(run_dir).save(whole, keep)
+
+
+def names_in(run_dir, directory):
+    return KeptCheckpoints(run_dir).names_in(directory)
 
 
 def latest(run_dir):
@@ -65,16 +68,16 @@ def files_of(run_dir, version):
 def test_every_checkpoint_that_is_kept_has_its_replay(run):
     directory = worker_directory(run, 0)
     expected = {path.name for version in (1, 2, 3) for path in files_of(run, version)}
-    assert names_on_disk(run, directory) == expected == {path.name for path in directory.iterdir()}
+    assert names_in(run, directory) == expected == {path.name for path in directory.iterdir()}
     for path in checkpoints.list_checkpoints(run):
         check_replays(run, checkpoints.load(path))
-    assert names_on_disk(run, shard_directory(run, 0)) == set()
+    assert names_in(run, shard_directory(run, 0)) == set()
 
 
 def test_nothing_is_known_of_a_checkpoint_that_cannot_be_read(run):
     path = checkpoints.checkpoint_path(run, 2)
     path.write_bytes(path.read_bytes()[:-1])
-    assert names_on_disk(run, worker_directory(run, 0)) is None
+    assert names_in(run, worker_directory(run, 0)) is None
 
 
 @pytest.mark.parametrize("harm", ["flipped", "shorter", "missing"])
@@ -101,12 +104,11 @@ def test_a_checkpoint_without_its_replay_is_not_counted_among_those_that_are_kep
     path = next(path for path in files_of(run, 3) if path not in files_of(run, 2))
     path.write_bytes(path.read_bytes()[:-1]) if harm == "shorter" else path.unlink()
     whole, lacking = (checkpoints.load(checkpoints.checkpoint_path(run, version)).worker_states for version in (2, 3))
-    sizes = functools.partial(check_replays, run, read=False)
-    save(run, 4, whole, keep=2, check=sizes)
+    save(run, 4, whole, keep=2)
     assert kept(run) == [2, 3, 4]
-    save(run, 5, lacking, keep=1, check=sizes)
+    save(run, 5, lacking, keep=1)
     assert kept(run) == [4, 5] and latest(run).version == 4, "not even what was just saved counts"
-    save(run, 6, {0: {}}, keep=1, check=sizes)
+    save(run, 6, {0: {}}, keep=1)
     assert kept(run) == [6]
 
 
@@ -156,8 +158,8 @@ def test_replays_of_shards_are_those_of_their_own_directories(tmp_path):
     replay.add(simulators.unroll(10))
     manifest = replay.save(shard_directory(tmp_path, 1))["replay"]
     save(tmp_path, 1, {0: {"shard1": manifest}})
-    assert names_on_disk(tmp_path, shard_directory(tmp_path, 1)) == {e["name"] for e in storage.entries_in(manifest)}
-    assert names_on_disk(tmp_path, shard_directory(tmp_path, 0)) == set()
+    assert names_in(tmp_path, shard_directory(tmp_path, 1)) == {e["name"] for e in storage.entries_in(manifest)}
+    assert names_in(tmp_path, shard_directory(tmp_path, 0)) == set()
     check_replays(tmp_path, latest(tmp_path))
     next(shard_directory(tmp_path, 1).iterdir()).unlink()
     with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):

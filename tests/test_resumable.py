@@ -34,7 +34,7 @@ def saved(path, config: TrainConfig, version: int = 5) -> Checkpoint:
     made = Checkpoint(
         version, version, 9, 1.0, parameters, {}, version, (("w", (2,)),), config=rundir.config_to_dict(config)
     )
-    checkpoints.save(path, made, keep=3)
+    checkpoints.save(path, made)
     return made
 
 

@@ -216,7 +216,7 @@ def budgeted(path: Path, minutes: float, seconds: float, result=None) -> Path:
     """A run with a budget of so many minutes, whose newest checkpoint comes after so many seconds."""
     config = preset("smoke", None, Machine(4, 1 << 34), "ba3c").changed(run={"run_dir": str(path), "minutes": minutes})
     rundir.create_run_dir(config)
-    checkpoints.save(path, checkpoint(config, seconds), keep=1)
+    checkpoints.save(path, checkpoint(config, seconds))
     if result:
         rundir.write_json(path / rundir.RESULT, result)
     return path

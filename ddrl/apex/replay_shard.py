@@ -21,10 +21,11 @@ from ddrl.exchange.messages import Flag, Header, Kind, Message
 from ddrl.exchange.transport import Blob, Channel, Event, Transport
 from ddrl.job.layout import JobContext
 from ddrl.job.role import Topic, Wait, essential_lost, first_word, json_blob
+from ddrl.kept_checkpoints import KeptCheckpoints
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.placement.resources import available_memory
 from ddrl.replay.replay import check_memory
-from ddrl.replay_files import names_on_disk, shard_directory
+from ddrl.replay_files import shard_directory
 from ddrl.reporting.rank_metrics import RankMetrics
 
 FILL_SECONDS = 0.2  # between two messages to the learner about how many transitions there are
@@ -53,6 +54,7 @@ class ReplayShardRole:
         self._paused, self._words = True, 0
         self._replay: ShardReplay | None = None
         self.metrics = RankMetrics("replay_shard", index)
+        self._kept = KeptCheckpoints(context.run_dir)
         config = context.config
         self._limiter = RateLimiter(config.apex.samples_per_insert, config.batch_size, config.apex.segment_length)
         self._random = np.random.default_rng([config.run.seed, index, time.time_ns()])
@@ -239,7 +241,7 @@ class ReplayShardRole:
         self._tell_of_save()
         try:
             with self.metrics.timer("save"):
-                named = functools.partial(names_on_disk, self.context.run_dir, self._directory)
+                named = functools.partial(self._kept.names_in, self._directory)
                 answer |= self.replay.save(self._directory, named, self._saving)
         except UsageError as error:
             self._event("replay_not_saved", f"the resumed run begins with an empty replay shard {self.index}: {error}")

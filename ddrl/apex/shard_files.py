@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ddrl.apex.transition_pool import TransitionPool
-from ddrl.errors import UsageError
 from ddrl.replay import storage
 from ddrl.replay.replay import KEPT_SAVES
 
@@ -52,9 +51,7 @@ class ShardFiles:
         """
         earlier = self._saves if self._directory == directory else []
         previous = {entry["part"]: entry for entry in earlier[-1]["parts"]} if earlier else {}
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            number = storage.next_number(directory)
+        with storage.new_save(directory) as number:
             entries = [
                 _write_part(directory, number, pool, part, previous, working) for part in range(len(pool.changed))
             ]
@@ -63,8 +60,6 @@ class ShardFiles:
             saves = [*earlier, facts][-KEPT_SAVES:]
             needed = {entry["name"] for save in saves for entry in storage.entries_of(save)}
             storage.finish(directory, needed, named)
-        except OSError as error:
-            raise UsageError(f"cannot save the replay in {directory}: {error.strerror}; make room there") from error
         self._directory, self._saves = directory, saves
         pool.changed[:] = False
         return {"replay": np.frombuffer(json.dumps(facts).encode(), np.uint8)}

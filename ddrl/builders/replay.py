@@ -15,10 +15,11 @@ from ddrl.config import AlgorithmConfig, TrainConfig
 from ddrl.envs import VectorEnvironment
 from ddrl.envs.base import frames_of
 from ddrl.errors import UsageError
+from ddrl.kept_checkpoints import KeptCheckpoints
 from ddrl.networks.network import Network
 from ddrl.ops.draws import Draw
 from ddrl.replay.replay import Replay
-from ddrl.replay_files import names_on_disk, worker_directory
+from ddrl.replay_files import worker_directory
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.sampling.actor_threads import ActorThreads
 from ddrl.sampling.replay_batches import ReplayBatches
@@ -155,7 +156,7 @@ def replay_schedule(
     buffer = empty_unroll(steps // rows, rows, *observations, network.action_space)
     run_dir = Path(config.run.run_dir)
     directory = worker_directory(run_dir, worker)
-    named = functools.partial(names_on_disk, run_dir, directory)
+    named = functools.partial(KeptCheckpoints(run_dir).names_in, directory)
     common = (actor_threads, buffer, batches, config.replay.replay_minimum, directory, metrics, ended, named)
     statistics = network.normalization.size
     if config.sampling.schedule == "concurrent":

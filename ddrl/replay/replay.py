@@ -230,9 +230,7 @@ class Replay:
             "largest": self._largest,
             "waiting": len(self._waiting),
         }
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            number = storage.next_number(directory)
+        with storage.new_save(directory) as number:
             previous = earlier[-1] if earlier else None
             facts["segments"] = storage.save_rows(directory, number, self._history, previous, working)
             facts["weights"] = storage.write(
@@ -240,8 +238,6 @@ class Replay:
             )
             saves = [*earlier, facts][-KEPT_SAVES:]
             storage.finish(directory, {entry["name"] for save in saves for entry in storage.entries_of(save)}, named)
-        except OSError as error:
-            raise UsageError(f"cannot save the replay in {directory}: {error.strerror}; make room there") from error
         self._saves_in, self._saves = directory, saves
         return {"replay": np.frombuffer(json.dumps(facts).encode(), np.uint8)}
 

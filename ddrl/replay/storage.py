@@ -1,12 +1,13 @@
 """Files of a replay: its ring of rows in a few segments, each in a file that is written again only when it has changed.
 
 A file holds the bytes of several arrays one after the other; its name, size and SHA-256 are in the manifest. Files are
-written beside their place, synced and renamed, and no name is ever used twice, so an older manifest stays good for as
-long as its files are there.
+written beside their place, synced and renamed, and no name in a manifest is ever used again, so an older manifest stays
+good for as long as its files are there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -127,9 +128,34 @@ def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray]
         raise UsageError(f"replay file {path} is damaged (its SHA-256 does not match): {OTHER}")
 
 
-def next_number(directory: Path) -> int:
-    """The number of the next save: one more than that of any save in the directory."""
-    return 1 + max((int(match[1]) for match in map(_NAME.fullmatch, os.listdir(directory)) if match), default=0)
+@contextlib.contextmanager
+def new_save(directory: Path) -> Iterator[int]:
+    """Makes a replay's directory and gives the number of a new save: one more than that of any save there.
+
+    If the save fails, its files are deleted. No manifest names them, and they would take the room of later saves, none
+    of which may then succeed and clean up.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        number = 1 + max(_numbers(directory).values(), default=0)
+        try:
+            yield number
+        except BaseException:
+            with contextlib.suppress(OSError):
+                for name, of in _numbers(directory).items():
+                    if of == number:
+                        (directory / name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"cannot save the replay in {directory}: {error.strerror}; make room there") from error
+
+
+def _numbers(directory: Path) -> dict[str, int]:
+    """Name of each file of a save in a directory -> the number of that save."""
+    return {name: int(match[1]) for name in os.listdir(directory) if (match := _NAME.fullmatch(name))}
 
 
 Named = Callable[[], set[str] | None]

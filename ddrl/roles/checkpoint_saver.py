@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from ddrl import checkpoint as checkpoints
 from ddrl.checkpoint import Checkpoint
 from ddrl.errors import UsageError
 from ddrl.job.layout import JobContext
-from ddrl.replay_files import check_replays
+from ddrl.kept_checkpoints import KeptCheckpoints
 from ddrl.reporting.rank_metrics import RankMetrics
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.rundir import config_to_dict
@@ -62,6 +61,7 @@ class CheckpointSaver:
         self._start, self._metrics, self._event = start, metrics, event
         self._counted, self._asynchronous = counted, asynchronous
         self._unsaved: Unsaved | None = None
+        self._kept = KeptCheckpoints(context.run_dir)
 
     @property
     def idle(self) -> bool:
@@ -132,10 +132,9 @@ class CheckpointSaver:
 
     def _write(self, saved: Checkpoint, assembly: CheckpointAssembly) -> str:
         """Writes a checkpoint; returns why it could not be written, or an empty string."""
-        run_dir, kept = self.context.run_dir, self.context.config.run.checkpoints_kept
         with self._metrics.timer("checkpoint"):
             try:
-                path = checkpoints.save(run_dir, saved, kept, functools.partial(check_replays, run_dir, read=False))
+                path = self._kept.save(saved, self.context.config.run.checkpoints_kept)
             except UsageError as error:
                 return str(error)
         self._event("checkpoint", f"update {assembly.version}: {path.name}", update=assembly.version, path=str(path))

@@ -53,7 +53,7 @@ def run(tmp_path_factory):
             worker_states=states,
             config=rundir.config_to_dict(config),
         )
-        checkpoints.save(path, made, keep=3)
+        checkpoints.save(path, made)
         config = config.changed(optimizer={"learning_rate": 0.001 * version})
         rundir.update_run_dir(path, config)
     writer = MetricsWriter(path)

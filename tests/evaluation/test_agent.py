@@ -73,7 +73,7 @@ def run_of(path, algorithm, game, **groups):
     state = checkpoint.Checkpoint(
         5, 5, 10**6, 1.0, parameters, {}, 5, network.parameter_shapes, config=rundir.config_to_dict(config)
     )
-    checkpoint.save(path, state, keep=1)
+    checkpoint.save(path, state)
     return path
 
 

@@ -147,7 +147,7 @@ def resume_or_start(path, *options):
 def begun(tmp_path, seconds=420.0):
     """The directory of a run that has trained for so many of its 7 minutes."""
     path, config = rundir.create_run_dir(resume_or_start(tmp_path / "run", "--minutes", "7").config)
-    checkpoints.save(path, checkpoint(config, seconds), keep=1)
+    checkpoints.save(path, checkpoint(config, seconds))
     return path
 
 

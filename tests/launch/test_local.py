@@ -329,7 +329,7 @@ def test_a_run_that_lacks_its_final_evaluation_makes_that_alone(tmp_path, monkey
     monkeypatch.setattr(launch, "finish", lambda *arguments: None)
     run, exchange = RunConfig(run_dir=str(tmp_path / "run")), ExchangeConfig(workers=1, parameter_servers=0)
     path, config = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=run, exchange=exchange))
-    checkpoints.save(path, checkpoint(config, 600.0), keep=1)
+    checkpoints.save(path, checkpoint(config, 600.0))
     rundir.write_json(path / rundir.RESULT, {"status": "finished", "unevaluated": True})
     program = (sys.executable, str(TESTS / "fake_ranks.py"), "normal")
     config = config.changed(run={"minutes": minutes})
@@ -342,7 +342,7 @@ def test_the_ranks_know_what_a_run_has_spent_of_its_minutes(tmp_path, monkeypatc
     monkeypatch.setattr(launch, "finish", lambda *arguments: None)
     run, exchange = RunConfig(run_dir=str(tmp_path / "run")), ExchangeConfig(workers=1, parameter_servers=0)
     path, config = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=run, exchange=exchange))
-    checkpoints.save(path, checkpoint(config, 240.0), keep=1)
+    checkpoints.save(path, checkpoint(config, 240.0))
     program = (sys.executable, str(TESTS / "fake_ranks.py"), "normal")
     machine = Machine(2, 1 << 40)
     assert launch.train(config, path, machine, Console(), program, minutes_of_run=minutes_of_run) == 0

@@ -38,14 +38,6 @@ MUTANTS = (
         "What a run's log holds becomes markup of a page that is sent around.",
     ),
     Mutant(
-        "board-writes-its-page-in-place",
-        "ddrl/files.py",
-        "temporary = temporary_path(path)",
-        "temporary = path",
-        ("tests/board/test_page.py::test_a_file_that_is_not_written_to_its_end_leaves_the_one_before",),
-        "A full disk or Ctrl-C leaves half a page, or half a config.json, in the place of a whole one.",
-    ),
-    Mutant(
         "board-shows-what-was-undone",
         "ddrl/board/records.py",
         "        self.train.cut(SECONDS, seconds)\n",

@@ -18,14 +18,24 @@ MUTANTS = (
     ),
     Mutant(
         "checkpoint-counts-damaged-ones",
-        "ddrl/checkpoint.py",
-        "check(checkpoint if path == saved else load(path))",
+        "ddrl/kept_checkpoints.py",
+        "check_files(self._files(path), read=False)",
         "pass",
         (
-            "tests/test_checkpoint.py::test_prune_does_not_count_damaged_ones",
+            "tests/test_kept_checkpoints.py::test_damaged_ones_do_not_count",
             "tests/test_replay_files.py::test_a_checkpoint_without_its_replay_is_not_counted_among_those_that_are_kept",
         ),
         "The last sound checkpoint is deleted for damaged ones.",
+    ),
+    Mutant(
+        "checkpoint-is-taken-to-be-as-it-was",
+        "ddrl/kept_checkpoints.py",
+        "known is None or known.identity != now",
+        "known is None",
+        (
+            "tests/test_kept_checkpoints.py::test_what_was_damaged_after_its_save_does_not_count_until_it_is_whole_again",
+        ),
+        "The last sound checkpoint is deleted for those that were damaged after their save.",
     ),
     Mutant(
         "minutes-of-a-checkpoint-without-its-replay",
@@ -68,12 +78,15 @@ MUTANTS = (
         "After a resume, servers have the moments of other parameters.",
     ),
     Mutant(
-        "checkpoint-is-written-in-place",
-        "ddrl/checkpoint.py",
+        "file-is-written-in-place",
+        "ddrl/files.py",
         "temporary = temporary_path(path)",
         "temporary = path",
-        ("tests/test_checkpoint.py::test_a_file_has_its_name_only_when_it_is_whole",),
-        "A crash in the middle of a save leaves half a checkpoint under its name.",
+        (
+            "tests/test_checkpoint.py::test_a_file_has_its_name_only_when_it_is_whole",
+            "tests/board/test_page.py::test_a_file_that_is_not_written_to_its_end_leaves_the_one_before",
+        ),
+        "A crash or a full disk leaves half a checkpoint, page, or config.json in the place of a whole one.",
     ),
     Mutant(
         "checkpoint-of-the-best-is-that-of-the-newest",

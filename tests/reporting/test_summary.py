@@ -38,7 +38,7 @@ def flat(text):
 def test_what_was_learned_and_how_to_go_on(tmp_path):
     write(tmp_path, (2.0, 400), (20.0, 1234), (40.0, 1234))
     saved = checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),))
-    path = checkpoint.save(tmp_path, saved, keep=1)
+    path = checkpoint.save(tmp_path, saved)
     (tmp_path / "learning_curve.png").touch()
     (tmp_path / "video.mp4").touch()
     text = summarized(tmp_path)
@@ -75,9 +75,7 @@ def test_what_was_learned_and_how_to_go_on(tmp_path):
 )
 def test_the_command_to_go_on_trains_although_a_budget_is_used_up(tmp_path, budgets, result, said):
     write(tmp_path, (2.0, 400))
-    checkpoint.save(
-        tmp_path, checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),)), keep=1
-    )
+    checkpoint.save(tmp_path, checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),)))
     rundir.write_json(tmp_path / rundir.RESULT, {**result, "agent_steps": 1_000_300, "update": 500})
     console, file = recorded(200, terminal=False)
     summarize(TrainConfig(algorithm=BA3CConfig()).changed(run=budgets), tmp_path, console)
@@ -88,7 +86,7 @@ def test_a_path_with_a_space_is_quoted(tmp_path):
     run = tmp_path / "my run"
     run.mkdir()
     write(run, (2.0, 400))
-    checkpoint.save(run, checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),)), keep=1)
+    checkpoint.save(run, checkpoint.Checkpoint(8, 8, 9, 1.0, np.zeros(2, np.float32), {}, 8, (("w", (2,)),)))
     assert f"ddrl play '{run}'" in summarized(run)
 
 
