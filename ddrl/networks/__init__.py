@@ -62,7 +62,7 @@ def is_own(config: NetworkConfig) -> bool:
 
 
 def _network_of_user(config: NetworkConfig, spaces: Spaces) -> Network:
-    from ddrl.networks.keras_network import KerasNetwork, is_keras_model, policy_of, seeded
+    from ddrl.networks.keras_network import KEEPS_STATE, KerasNetwork, is_keras_model, policy_of, seeded
     from ddrl.networks.network import Network
 
     build = _function_named(config.network)
@@ -74,7 +74,9 @@ def _network_of_user(config: NetworkConfig, spaces: Spaces) -> Network:
         except UsageError:
             raise
         except Exception as error:
-            why = f"{in_one_line(error)}{raised_at(error)}"
+            # Keras asks for a batch of a fixed size then, which there is not.
+            stateful = "`stateful=True`" in str(error)
+            why = f"a layer {KEEPS_STATE}" if stateful else f"{in_one_line(error)}{raised_at(error)}"
             raise UsageError(f"network {config.network} cannot be made: {why}") from error
 
     with seeded(0):

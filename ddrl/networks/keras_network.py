@@ -19,6 +19,11 @@ from ddrl.networks.network import Network, Tensors, deviation_tensors, scale_of,
 from ddrl.networks.spaces import Spaces, keras_name
 
 _NUMBERED = re.compile(r"_\d+$")
+_RANDOM = ("dropout", "recurrent_dropout", "rate", "stddev")  # settings of Keras' layers that draw random numbers
+KEEPS_STATE = (
+    "has stateful=True, and a policy keeps no state from step to step: leave it out, and stack observations; the layer "
+    "then begins each window of them with zeros"
+)
 
 
 class KerasNetwork(Network):
@@ -27,8 +32,9 @@ class KerasNetwork(Network):
     The model gets observations as `Spaces.inputs` declares them: images [B, H, W, C] in the compute type, everything
     else in float32, and of several entries a dict by name. Flat order: its trainable variables in Keras' order, then
     policy/log_deviation where actions are continuous. Variables have the names of Keras in a fresh process, however
-    many models were made before. It has no others: what a layer changes by itself, such as BatchNormalization's
-    averages, no exchange would see.
+    many models were made before. What a layer changes by itself, such as BatchNormalization's averages, no exchange
+    would see, so it has no other variables, except for seeds that Keras gives each recurrent layer and that nothing
+    reads without dropout.
 
     Args:
         name: as in NetworkConfig.network.
@@ -44,6 +50,7 @@ class KerasNetwork(Network):
     def __init__(self, name: str, make: Callable[[], Any], model: Any, spaces: Spaces, compute_dtype: str) -> None:
         dtype = compute_dtype if spaces.is_image else "float32"
         self._make, self._model, self._spaces = make, model, spaces
+        _check_stateless(name, model)  # before Keras asks for a batch of a fixed size
         with seeded(0):
             outputs = _outputs_of(model, spaces, dtype)
         _check_outputs(name, outputs, spaces)
@@ -66,7 +73,11 @@ class KerasNetwork(Network):
         return whole
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
-        """Of each head, <float32>[B, width], for observations [B, ...] or a dict of them."""
+        """Of each head, <float32>[B, width], for observations [B, ...] or a dict of them.
+
+        Raises:
+            UsageError: a layer of the model draws random numbers with the seed of a recurrent layer.
+        """
         observations = self.observed(prepared, observations)
         if self._spaces.fields:
             inputs = {
@@ -78,7 +89,13 @@ class KerasNetwork(Network):
         else:
             inputs = tf.cast(tf.cast(observations, tf.float32) * self.observation_scale, self.compute_dtype)
         variables = [prepared[name] for name in self._names]
-        outputs, _ = self._model.stateless_call(variables, [], inputs)
+        seeds = [tf.zeros(seed.shape, seed.dtype) for seed in self._model.non_trainable_variables]
+        outputs, after = self._model.stateless_call(variables, seeds, inputs)
+        if any(one is not other for one, other in zip(seeds, after, strict=True)):
+            raise UsageError(
+                f"network {self.name}: a recurrent layer draws random numbers with its seed_generator, and the outputs "
+                "must be a function of parameters and observations alone: draw none"
+            )
         return {name: tf.cast(x, tf.float32) for name, x in _by_name(outputs, self._spaces).items()}
 
 
@@ -140,14 +157,20 @@ def _check_outputs(name: str, outputs: Any, spaces: Spaces) -> None:
         raise UsageError(f"network {name}: its outputs are {text}, and must be {spaces}, as spaces.heads makes them")
 
 
+def _check_stateless(name: str, model: Any) -> None:
+    for layer in _layers_of(model):
+        if getattr(layer, "stateful", False):
+            raise UsageError(f"network {name}: layer {layer.name} {KEEPS_STATE}")
+
+
 def _check_variables(name: str, model: Any) -> None:
-    if model.non_trainable_variables:
-        path = model.non_trainable_variables[0].path
+    unread = _unread_seeds(name, model)
+    changing = [variable.path for variable in model.non_trainable_variables if id(variable) not in unread]
+    if changing:
         raise UsageError(
-            f"network {name}: {path} is not a trainable variable, and workers exchange gradients only: use "
-            "LayerNormalization or GroupNormalization for BatchNormalization, and no Dropout, frozen layers, or "
-            "recurrent layers (Keras' own have such a variable even without dropout); for a memory, use convolutions "
-            "or attention over stacked observations"
+            f"network {name}: {changing[0]} is not a trainable variable, and workers exchange gradients only: use "
+            "LayerNormalization or GroupNormalization for BatchNormalization, and no frozen layers, or layers that "
+            "draw random numbers"
         )
     for variable in model.trainable_variables:
         if variable.dtype != "float32":
@@ -155,6 +178,34 @@ def _check_variables(name: str, model: Any) -> None:
         if variable.regularizer is not None or variable.constraint is not None:
             why = "the loss is the algorithm's and the update the exchange's; leave it out"
             raise UsageError(f"network {name}: {variable.path} has a regularizer or a constraint: {why}")
+
+
+def _unread_seeds(name: str, model: Any) -> set[int]:
+    """Ids of the seeds of recurrent cells, which have one even without dropout.
+
+    Raises:
+        UsageError: a layer has dropout or noise.
+    """
+    unread = set()
+    for layer in _layers_of(model):
+        generator = getattr(layer, "seed_generator", None)
+        if generator is None:
+            continue
+        where = layer.path or layer.name  # one without weights may have no path
+        for setting in _RANDOM:
+            if value := getattr(layer, setting, 0):
+                raise UsageError(
+                    f"network {name}: layer {where} has {setting}={value}, and the outputs must be a function of "
+                    f"parameters and observations alone: set {setting} to 0, or leave the layer out"
+                )
+        if hasattr(layer, "recurrent_dropout"):
+            unread.add(id(generator.state))
+    return unread
+
+
+def _layers_of(model: Any) -> list[Any]:
+    """All layers of a model, those within layers included."""
+    return model._flatten_layers()  # noqa: SLF001 - Keras has no other way to them
 
 
 @contextlib.contextmanager

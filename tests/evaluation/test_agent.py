@@ -231,8 +231,9 @@ def test_actions_have_the_type_that_the_games_step_takes(game, dtype, name, tmp_
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_keras_network_on_images_is_exported(name, tmp_path):
-    network = "tests.networks.test_keras_network:images"
+@pytest.mark.parametrize("network", ["test_keras_network:images", "test_recurrent_layers:rows"])
+def test_a_keras_network_on_images_is_exported(network, name, tmp_path):
+    network = f"tests.networks.{network}"
     agent = load_agent(run_of(tmp_path / "run", "ppo", "ddrl/CatchPicture-v0", network={"network": network}))
     assert agent.export(tmp_path / name, 20)["same_actions"] == 20
 
