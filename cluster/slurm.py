@@ -21,14 +21,12 @@ class Node(NamedTuple):
         tasks: ranks that srun would start on it.
         cpus: logical processors of the job on it.
         gpus: of the job on it.
-        component: of a heterogeneous job; 0 otherwise.
     """
 
     host: str
     tasks: int
     cpus: int
     gpus: int = 0
-    component: int = 0
 
 
 class Allocation(NamedTuple):
@@ -37,16 +35,10 @@ class Allocation(NamedTuple):
     Attributes:
         job_id: its number; that of the first component of a heterogeneous job.
         nodes: in Slurm's order, component by component; in a step those of the step.
-        cpus_per_task: what --cpus-per-task asked for, or None.
-        restart_count: times that it was requeued.
-        end_time: when its wall time is over, in seconds since 1970, or None where Slurm does not say.
     """
 
     job_id: int
     nodes: tuple[Node, ...]
-    cpus_per_task: int | None = None
-    restart_count: int = 0
-    end_time: int | None = None
 
 
 def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
@@ -62,17 +54,11 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
     if components > MOST_COMPONENTS:
         raise ValueError(f"SLURM_HET_SIZE={components}: a job has at most {MOST_COMPONENTS} components; unset it")
     suffixes = [f"_HET_GROUP_{index}" for index in range(components)] if components > 1 else [""]
-    nodes = [node for index, suffix in enumerate(suffixes) for node in _component(environ, suffix, index)]
-    return Allocation(
-        job_id,
-        tuple(nodes),
-        _number(environ, "SLURM_CPUS_PER_TASK"),
-        _number(environ, "SLURM_RESTART_COUNT") or 0,
-        _number(environ, "SLURM_JOB_END_TIME"),
-    )
+    nodes = [node for suffix in suffixes for node in _component(environ, suffix)]
+    return Allocation(job_id, tuple(nodes))
 
 
-def _component(environ: Mapping[str, str], suffix: str, index: int) -> list[Node]:
+def _component(environ: Mapping[str, str], suffix: str) -> list[Node]:
     hosts_name, cpus_name = f"SLURM_JOB_NODELIST{suffix}", f"SLURM_JOB_CPUS_PER_NODE{suffix}"
     tasks_name = f"SLURM_TASKS_PER_NODE{suffix}"
     hosts = _hosts(environ, hosts_name)
@@ -89,7 +75,7 @@ def _component(environ: Mapping[str, str], suffix: str, index: int) -> list[Node
     tasks = _counts(environ, tasks_name, hosts_name, len(hosts))
     if sum(tasks) > MOST_TASKS:
         raise ValueError(f"{tasks_name}={environ[tasks_name]!r:.80}: more than {MOST_TASKS} tasks; correct or unset it")
-    return [Node(host, count, cpus_of[host], _gpus(environ, suffix, count), index) for host, count in zip(hosts, tasks)]
+    return [Node(host, count, cpus_of[host], _gpus(environ, suffix, count)) for host, count in zip(hosts, tasks)]
 
 
 def _gpus(environ: Mapping[str, str], suffix: str, tasks: int) -> int:

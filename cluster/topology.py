@@ -20,6 +20,7 @@ from cluster.slurm import Allocation
 from cluster.wording import counted
 
 CORES_ON_NODE = "SLURM_CPUS_ON_NODE"
+GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")  # the first that is set names the GPUs
 ROLE_VARIABLE = "DDRL_ROLE"  # set for the ranks of one component of a heterogeneous job
 
 
@@ -70,7 +71,7 @@ def visible_gpus(environ: Mapping[str, str], devices: Path = Path("/dev")) -> tu
     somebody else's, and elsewhere all that the node or the container has. CUDA numbers these from 0, whatever
     the numbers of their device files.
     """
-    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+    for name in GPU_VARIABLES:
         if name in environ:
             return _listed(environ[name])
     if "SLURM_JOB_ID" in environ:

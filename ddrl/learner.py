@@ -112,7 +112,6 @@ class Learner:
         context: fields of LossContext that the loss reads beside `anneal`.
 
     Attributes:
-        trace_count: how often the function was traced: always 1.
         batch_size: data-points per gradient.
 
     Raises:
@@ -134,7 +133,6 @@ class Learner:
         self._scale, self.context = scale, tuple(sorted(context))
         self._template = template
         self.batch_size = template.action.size // math.prod(network.action_space.action_shape)
-        self.trace_count = 0
         self._metric_names: list[str] = []
         self._fields = [
             name for name, array in template._asdict().items() if name not in UNUSED_FIELDS and array is not None
@@ -186,7 +184,6 @@ class Learner:
         return np.asarray(gradient), values, np.asarray(priorities[0]) if priorities else None
 
     def _trace(self, parameters: Any, anneal: Any, *tensors: Any) -> tuple[Any, ...]:
-        self.trace_count += 1
         context = LossContext(anneal, **dict(zip(self.context, tensors)))
         tensors = tensors[len(self.context) :]
         unused = dict.fromkeys(self._template._fields)
@@ -247,14 +244,12 @@ class Preparation:
     call. Several threads may call it at once, also with different versions.
 
     Attributes:
-        trace_count: how often the function was traced: always 1.
         specs: specs of what it returns.
     """
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self.trace_count = 0
-        self._graph = Graph(self._trace, [tf.TensorSpec([network.size], tf.float32)])
+        self._graph = Graph(network.prepare, [tf.TensorSpec([network.size], tf.float32)])
         self.specs = self._graph.specs
         self._kept: dict[int, tuple[weakref.ref[Any], Any]] = {}  # by the vector's id
         self._lock = threading.Lock()
@@ -272,10 +267,6 @@ class Preparation:
                     kept[key] = weakref.ref(parameters, lambda _: kept.pop(key, None)), prepared
         return kept[key][1]
 
-    def _trace(self, parameters: Any) -> Any:
-        self.trace_count += 1
-        return self._network.prepare(parameters)
-
 
 class Policy:
     """Inference for any number of observations; several threads may call it at once.
@@ -289,9 +280,6 @@ class Policy:
         observation_shape: shape of one observation.
         observation_dtype: type of one observation.
         batch_sizes: padded sizes, all of which are traced here.
-
-    Attributes:
-        trace_count: how often functions were traced: constant after construction.
     """
 
     def __init__(
@@ -302,7 +290,6 @@ class Policy:
         self._network = network
         self._batch_sizes = sorted(set(batch_sizes))
         self._prepared = Preparation(network)
-        self.trace_count = self._prepared.trace_count
         self._observation = (tuple(observation_shape), np.dtype(observation_dtype))
         self._graphs = {}
         for size in self._batch_sizes:
@@ -337,6 +324,5 @@ class Policy:
         return np.asarray(policy)[:count], np.asarray(value)[:count]
 
     def _trace_apply(self, prepared: Any, observations: Any) -> tuple[Any, Any]:
-        self.trace_count += 1
         output = self._network.apply(prepared, observations)
         return output.policy, output.value

@@ -21,9 +21,8 @@ def value_of(hint: Any, text: str) -> Any:
     """
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-        return None if text == "None" and len(kinds) < len(typing.get_args(hint)) else value_of(kinds[0], text)
+    if (kind := without_none(hint)) is not hint:
+        return None if text == "None" and type(None) in typing.get_args(hint) else value_of(kind, text)
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if text not in choices:

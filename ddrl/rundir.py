@@ -30,7 +30,7 @@ from ddrl.run_lock import LOCK, locked
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
 RESULT, STOP, STALLED, TRAINED = "result.json", "stop", "stalled", "trained"
-LOGGERS = "loggers.json"
+LOGGERS, HASHES = "loggers.json", "parameter_hashes.txt"
 STALE = (STOP, RESULT, STALLED, TRAINED)
 """Files that the ranks of one start leave for the process that waits for them, and that must be gone at the next."""
 LEFT_BY_A_START = re.compile(
@@ -218,7 +218,7 @@ def untrained(path: Path) -> bool:
     if path / CONFIG in files and not _ours(path / CONFIG):
         return False
     result = read_json(path / RESULT)
-    if isinstance(result, dict) and result.get("status") != "failed":
+    if result is not None and result.get("status") != "failed":
         return False
     lines = read_regular(path / METRICS).splitlines() if path / METRICS in files else []
     return all(b'"kind": "event"' in line for line in lines)
@@ -308,7 +308,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The object in a JSON file, without its checksum; None if there is no file, or it is damaged."""
+    """The dict in a JSON file, without its checksum; None if there is no file, or it is damaged or no JSON object."""
     try:
         return sealed.read_file(read_regular(path)).content
     except (OSError, ValueError):

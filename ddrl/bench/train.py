@@ -9,7 +9,7 @@ from typing import Any
 
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
-from ddrl.bench.roofline import measure_roofline, phases_of
+from ddrl.bench.roofline import measure_roofline, times
 from ddrl.bench.runs import LINE_SECONDS, mean_parts, run_for
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -73,7 +73,7 @@ def measure(config: TrainConfig, seconds: float, roofline_seconds: float) -> dic
         "ratio": achieved["agent_steps_per_s"] / roofline,
         "roofline_before": before["roofline"],
         "roofline_after": after["roofline"],
-        **{name: (before[name] + after[name]) / 2 for name in phases_of(config)},
+        **{name: (before[name] + after[name]) / 2 for name in times(config)},
         **{name: before[name] for name in ("inference_batch", "gradient_batch", "network", "dtype", "game")},
         **{name: value for name, value in achieved.items() if name != "agent_steps_per_s"},
         "workers": config.exchange.workers,

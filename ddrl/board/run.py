@@ -117,8 +117,8 @@ class BoardRun:
         if self._files[rundir.RESULT] is None and is_lively(self.changed, every):
             return "running", ""
         state = state_of(self.path)
-        result = rundir.read_json(self.path / rundir.RESULT)
-        status = result.get("status") if isinstance(result, dict) else None
+        result = rundir.read_json(self.path / rundir.RESULT) or {}
+        status = result.get("status")
         if state.status == "interrupted" and status in ("stopped", "finished"):  # finished, but for its evaluation
             return status, shown(str(result.get("message", "")))
         return state.status, shown(state.why)

@@ -34,8 +34,8 @@ class Settings:
 
     def __init__(self, path: Path) -> None:
         content = rundir.read_json(path / rundir.CONFIG)
-        self._content: Mapping[str, Any] = content if isinstance(content, dict) else {}
-        self.readable = isinstance(content, dict)
+        self._content: Mapping[str, Any] = content or {}
+        self.readable = content is not None
         self._config = _decoded(self._content)
 
     @property

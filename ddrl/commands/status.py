@@ -203,7 +203,7 @@ def _rows_of_many(directory: Path, jobs: Sequence[QueuedJob]) -> Iterator[Row]:
     """Yields the rows of a study or search: those of its jobs, and of the runs that are under way."""
     runs, total, noun = runs_of(directory)
     results = {path: rundir.read_json(path / rundir.RESULT) for path in runs}
-    told = [result for result in results.values() if isinstance(result, dict)]
+    told = [result for result in results.values() if result is not None]
     finished, failed = sum(map(ended_well, told)), sum(result.get("status") == "failed" for result in told)
     progress = f"{finished} of {counted(total, noun)} finished" + (f", {failed} failed" if failed else "")
     where, records = as_typed(directory), noted(directory)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
-from cluster.roles import Assignment, place
+from cluster.roles import Assignment, gpus_of_node, place
 from ddrl import rundir
 from ddrl.doctor.facts import SOURCE, Place, RankFacts
 from ddrl.doctor.survey import LEVELS, Finding, Findings, Level, LinkSpeed, Need, Survey, grouped
@@ -205,7 +205,7 @@ def check_gpus(survey: Survey, need: Need) -> Findings:
     findings: Findings = []
     shown = []
     for host, ranks in survey.nodes.items():
-        wanted = need.gpus_per_node or _gpus_of(ranks)
+        wanted = need.gpus_per_node or gpus_of_node([facts.seat for facts in ranks])
         asked = need.gpus_per_node > 0 or any(facts.gpus_asked for facts in ranks)
         seen = {name for facts in ranks for name in facts.gpus or ()}
         usable = survey.tensorflow_gpus.get(host, 0)
@@ -222,12 +222,6 @@ def check_gpus(survey: Survey, need: Need) -> Findings:
         findings.append(Finding("problem" if asked else "warning", "GPUs", text, remedy))
     asked_for = any(not entry.endswith(" 0") for entry in shown)
     return findings or [Finding("fine", "GPUs", "usable: " + ", ".join(shown) if asked_for else "none asked for")]
-
-
-def _gpus_of(ranks: list[RankFacts]) -> int:
-    """GPUs that a node's ranks were given."""
-    own = sum(len(facts.seat.gpus) for facts in ranks if facts.seat.own_gpus)
-    return own + len({gpu for facts in ranks if not facts.seat.own_gpus for gpu in facts.seat.gpus})
 
 
 def check_run_dir(survey: Survey, need: Need) -> Findings:

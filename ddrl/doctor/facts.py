@@ -19,7 +19,7 @@ from typing import Any
 
 from cluster.launch import output_of
 from cluster.loopback import listeners
-from cluster.topology import Seat, this_seat
+from cluster.topology import GPU_VARIABLES, Seat, this_seat
 from ddrl.launch.processes import stat_of
 from ddrl.placement.resources import available_memory
 from ddrl.programs import python_command
@@ -28,7 +28,6 @@ from ddrl.reporting.machine import package_versions
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"
 MPI_LIBRARY = "MPI library"
-GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 NVIDIA_SMI_SECONDS = 15.0
 wall_clock = time.time
 

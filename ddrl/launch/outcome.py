@@ -51,7 +51,7 @@ def lacks_evaluation_only(path: Path, config: TrainConfig) -> bool:
         UsageError: there are checkpoints, and none is sound.
     """
     result = rundir.read_json(path / rundir.RESULT)
-    died = not isinstance(result, dict) or "lost" in result
+    died = result is None or "lost" in result
     lacks = in_final_evaluation(read_metrics(path)) if died else result.get("unevaluated")
     if not (lacks and list_checkpoints(path)):
         return False
@@ -81,9 +81,8 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
     Raises:
         UsageError: when the ranks found that what was asked for cannot be.
     """
-    result = rundir.read_json(path / rundir.RESULT)
-    status = result.get("status") if isinstance(result, dict) else None
-    message = str(result.get("message", "")) if isinstance(result, dict) else ""
+    result = rundir.read_json(path / rundir.RESULT) or {}
+    status, message = result.get("status"), str(result.get("message", ""))
     if status == "failed" and result.get("usage_error"):
         raise UsageError(message)
     if status not in TITLES:

@@ -61,27 +61,23 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def end_session(session: int, grace_seconds: float = 5.0) -> int:
-    """SIGTERM to every process of a session, SIGKILL after the grace. Returns how many were killed."""
-    members = _signal(session, signal.SIGTERM)
-    if not members or _wait_empty(session, grace_seconds):
-        return 0
-    killed = 0
+def end_session(session: int, grace_seconds: float = 5.0) -> None:
+    """SIGTERM to every process of a session, SIGKILL after the grace."""
+    if not _signal(session, signal.SIGTERM) or _wait_empty(session, grace_seconds):
+        return
     for _ in range(50):  # a member may fork between the listing and the kill
-        left = _signal(session, signal.SIGKILL)
-        if not left:
-            break
-        killed = max(killed, left)
+        if not _signal(session, signal.SIGKILL):
+            return
         time.sleep(0.1)
-    return killed
 
 
-def _signal(session: int, number: int) -> int:
+def _signal(session: int, number: int) -> bool:
+    """Sends a signal to every process of a session; whether there is any."""
     members = session_members(session)
     for pid in members:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-    return len(members)
+    return bool(members)
 
 
 def _wait_empty(session: int, seconds: float) -> bool:

@@ -24,6 +24,10 @@ LARGEST_BYTES = 1_000_000
 TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp"))
 NULL = "tag:yaml.org,2002:null"  # of a blank value
 REMEDY = "see docs/configuration.md"
+COMMAND_LINE_ALONE = ("config", "print-config", "resume", "resume-or-start")
+"""Options that a file of settings cannot have."""
+READ_FIRST = ("algorithm", "preset", "plugin")
+"""Options on which it depends what the others are."""
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
 RESERVED = (
     "true",
@@ -65,23 +69,22 @@ class ConfigFile:
         value = self.entries[name].value if name in self.entries else []
         return [value] if isinstance(value, str) else list(value)
 
-    def words(self, options: Collection[Option], but: Collection[str], alone: Collection[str]) -> list[str]:
-        """The file as words of a command line.
+    def words(self, options: Collection[Option], given: Collection[str]) -> list[str]:
+        """The file as words of a command line, without READ_FIRST.
 
         Args:
-            but: names that are left out, since the command line has them.
-            alone: names that are allowed only on the command line.
+            given: names that are left out, since the command line has them.
 
         Raises:
             UsageError: a name is no option, or has a value that it cannot have.
         """
-        by_name = {option.name: option for option in options}
+        by_name, but = {option.name: option for option in options}, {*READ_FIRST, *given}
         words: list[str] = []
         for name, entry in self.entries.items():
-            if name in alone:
+            if name in COMMAND_LINE_ALONE:
                 raise UsageError(f"{self.place(name)}: it belongs on the command line; leave it out here")
             if name not in by_name:
-                known = by_name.keys() - set(alone)
+                known = by_name.keys() - set(COMMAND_LINE_ALONE)
                 raise UsageError(f"{self.place(name)}: there is no such setting{meant_by(name, known)}")
             words += [] if name in but else self._words(by_name[name], entry)
         return words

@@ -78,8 +78,6 @@ class TrainArguments:
 
 
 TRAIN = "ddrl train"
-COMMAND_LINE_ALONE = ("config", "print-config", "resume", "resume-or-start")
-"""Options that a file of settings cannot have."""
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
 
 
@@ -131,7 +129,7 @@ def without_file(argv: Sequence[str], arguments: TrainArguments) -> list[str]:
         return list(argv)
     file, options = config_files.read(found.config), list(command_line.options_of(TrainArguments, arguments))
     given = command_line.given(words, options)
-    words += file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
+    words += file.words(options, given)
     words += [word for plugin in file.texts("plugin") for word in ("--plugin", plugin)]
     if "preset" in file.entries and "preset" not in given and not arguments.resume:  # a resumed run keeps its settings
         words += ["--preset", arguments.preset]
@@ -265,7 +263,7 @@ def _read(
     """The arguments of a command line and of its file, whose settings are overridden by those of the command line."""
     options = list(command_line.options_of(TrainArguments, default))
     given = command_line.given(argv, options)
-    words = file.words(options, but={"algorithm", "preset", "plugin", *given}, alone=COMMAND_LINE_ALONE)
+    words = file.words(options, given)
 
     def whose(name: str) -> str:
         if of_others := algorithms_with(name):

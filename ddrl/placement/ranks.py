@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import MutableMapping, Sequence
 from typing import NamedTuple
@@ -101,8 +100,7 @@ def groups_of(config: TrainConfig) -> int:
 
 def with_threads(config: TrainConfig, threads: Threads) -> TrainConfig:
     """The settings with the emulator threads of one rank."""
-    sampling = dataclasses.replace(config.sampling, simulator_threads=threads.simulator)
-    return dataclasses.replace(config, sampling=sampling)
+    return config.changed(sampling={"simulator_threads": threads.simulator})
 
 
 def expose_gpu(gpu: str, environ: MutableMapping[str, str] = os.environ) -> None:

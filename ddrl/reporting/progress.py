@@ -69,33 +69,19 @@ class Progress:
         self._live.stop()
 
     def update(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Take in new records of metrics.jsonl, and show them."""
+        """Takes in new records of metrics.jsonl, and shows them and the time; to be called every half second or so."""
         for record in records:
             self.state.add(record, self._clock())
             self._tell(record)
             if not self._panel:
                 self._say(record)
-        self._show(bool(records))
-
-    def enter(self, phase: str) -> None:
-        """Shows that the command enters a phase which no record announces."""
-        self.state.enter(phase, self._clock())
-        if not self._panel:
-            self._print(f"{phase} ...")
-        self._show(True)
-
-    def tick(self) -> None:
-        """Show the time that has passed; to be called every half second or so."""
-        self._show(False)
-
-    def _show(self, news: bool) -> None:
         now = self._clock()
         if not self._panel:
             if now - self._said >= PLAIN_SECONDS:
                 known, self._said, self._told = self._told, now, self.state.train
                 waits = f"{duration(self.state.phase_seconds(now))} {self.state.phase} ..."
                 self._print(waits if self.state.train is known else plain_line(self.state))
-        elif news or self._console.size != self._size or now - self._drawn >= PANEL_SECONDS:
+        elif records or self._console.size != self._size or now - self._drawn >= PANEL_SECONDS:
             self._drawn = now
             self._clear_if_resized()
             self._live.refresh()
@@ -107,7 +93,7 @@ class Progress:
             self._console.control(Control.home(), Control.clear())
 
     def _say(self, record: Mapping[str, Any]) -> None:
-        """Evaluations and events get their line at once; the others wait for `tick`."""
+        """Prints evaluations and events at once; `train` records wait for `PLAIN_SECONDS`."""
         if record.get("kind") == "evaluation":
             self._print(evaluation_line(record))
         elif record.get("kind") == "event":

@@ -140,8 +140,7 @@ def _trained(records: Records, run_dir: Path, config: TrainConfig) -> list[str]:
 
 def _final_counts(run_dir: Path) -> dict[str, int]:
     """Agent steps and updates from the result of a run that has ended: `train` records lack the ranks' last reports."""
-    result = rundir.read_json(run_dir / rundir.RESULT)
-    counts = result if isinstance(result, dict) else {}
+    counts = rundir.read_json(run_dir / rundir.RESULT) or {}
     return {name: counts[name] for name in ("agent_steps", "update") if type(counts.get(name)) is int}
 
 
@@ -188,7 +187,7 @@ def _longer(run_dir: Path, config: TrainConfig) -> tuple[str, str]:
     With --resume, minutes count from now. Agent steps and updates are those of all parts, so a budget of them
     that is used up has to grow, and a target that is reached would be reached again.
     """
-    counts, result = _final_counts(run_dir), rundir.read_json(run_dir / rundir.RESULT)
+    counts, result = _final_counts(run_dir), rundir.read_json(run_dir / rundir.RESULT) or {}
     budgets = {"agent_steps": config.run.agent_steps, "update": config.run.max_updates}
     options = {"agent_steps": "--agent-steps", "update": "--max-updates"}
     words = [
@@ -198,7 +197,7 @@ def _longer(run_dir: Path, config: TrainConfig) -> tuple[str, str]:
     ]
     what = "trains as long again" if words else "trains for another hour"
     words = words or ["--minutes 60"]
-    if isinstance(result, dict) and result.get("status") == "target":
+    if result.get("status") == "target":
         words.insert(0, "--no-stop-at-target")
     return " ".join(words), what
 

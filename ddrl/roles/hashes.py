@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ddrl.files import append_regular
-
-HASHES = "parameter_hashes.txt"
+from ddrl.rundir import HASHES
 
 
 class ParameterHashes:

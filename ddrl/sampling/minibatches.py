@@ -89,7 +89,7 @@ class Minibatches:
         self.batch_size, self.epochs, self.shuffle = batch_size, epochs, shuffle
         self.normalize, self.seed = normalize, seed
         self._pending: deque[np.ndarray | slice] = deque()
-        self.total = self.taken = 0
+        self.taken = 0
 
     @property
     def empty(self) -> bool:
@@ -106,7 +106,7 @@ class Minibatches:
         """
         self._transitions = transitions_of(rollout, self.unroll_length, self.gae_lambda)
         self._pending.extend(self._order(len(self._transitions.weight), number))
-        self.total, self.taken = len(self._pending), taken
+        self.taken = taken
         for _ in range(taken):
             self._pending.popleft()
 

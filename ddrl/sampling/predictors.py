@@ -49,7 +49,6 @@ class Predictors:
         self._batch_size, self._query_size = batch_size, query_size
         self._waiting: deque[_Query] = deque()
         self._changed = threading.Condition()
-        self.calls = 0
         for i in range(threads):
             threading.Thread(target=self._serve, name=f"predictor-{i}", daemon=True).start()
 
@@ -111,7 +110,6 @@ class Predictors:
             for query in queries:
                 observations[query.rows] = query.observations
             policy, value = self._policy(queries[0].parameters, observations)
-            self.calls += 1
             for query in queries:
                 query.answer = policy[query.rows], value[query.rows]
         except BaseException as error:  # noqa: BLE001 - raised in the threads that asked

@@ -42,7 +42,7 @@ class RunState(NamedTuple):
 
 def read_run(path: Path) -> RunState:
     """The state of the run in directory `path`."""
-    result, config = (_as_object(rundir.read_json(path / name)) for name in (rundir.RESULT, rundir.CONFIG))
+    result, config = (rundir.read_json(path / name) or {} for name in (rundir.RESULT, rundir.CONFIG))
     data = tail(path / rundir.METRICS, TAIL_BYTES)
     none: Mapping[str, Any] = {}
     resumes = list(backwards(data, "event", "resumed"))
@@ -62,7 +62,7 @@ def read_run(path: Path) -> RunState:
 
 def wrote_lately(path: Path) -> bool:
     """Whether the run in directory `path` has no result and has just written metrics, so that it may well go on."""
-    run = _as_object(_as_object(rundir.read_json(path / rundir.CONFIG)).get("run"))
+    run = _as_object((rundir.read_json(path / rundir.CONFIG) or {}).get("run"))
     try:
         changed = (path / rundir.METRICS).stat().st_mtime
     except OSError:

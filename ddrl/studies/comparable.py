@@ -78,11 +78,9 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
     """Warns of runs with other settings than their point has in study.json, such as copies from another study."""
     lines = []
     for outcome in outcomes:
-        run = rundir.read_json(outcome.path / rundir.CONFIG)
+        run = rundir.read_json(outcome.path / rundir.CONFIG) or {}
         planned = json.loads(json.dumps(rundir.config_to_dict(outcome.point.config)))  # lists for tuples
-        groups = (
-            {name: run[name] for name in planned if isinstance(run.get(name), dict)} if isinstance(run, dict) else {}
-        )
+        groups = {name: run[name] for name in planned if isinstance(run.get(name), dict)}
         unplanned = [
             f"{group} {name} {values[name]} (planned: {value})"
             for group, values in groups.items()

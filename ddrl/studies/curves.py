@@ -24,22 +24,6 @@ STEPS, UPDATES, SECONDS = "agent_steps", "update", "wall_seconds"
 # curves ---------------------------------------------------------------------------------------------------------------
 
 
-def score_curve(
-    outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0, label: str = "", hold: bool = False
-) -> Curve:
-    """One curve of the scores, or of another measured number, of runs that differ only in their seeds.
-
-    Args:
-        outcomes: the runs; those without a score do not count.
-        score: EVALUATION, MAXIMUM, ONLINE, or another number in the `train` records.
-        against: STEPS, UPDATES or SECONDS.
-        unit: what x is divided by.
-        hold: a run that ended early keeps its last score to the end of the longest; else the mean of several runs ends
-            with the shortest.
-    """
-    return curve_of(_held(points_of(outcomes, score, against, unit), hold), label)
-
-
 def score_curves(
     outcomes: Sequence[Outcome],
     score: str,
@@ -50,8 +34,15 @@ def score_curves(
     style: int | None = None,
     middle: Callable[[Sequence[float]], Interval | None] = bootstrap,
 ) -> list[Curve]:
-    """One curve with its interval if there are ENOUGH runs, else a curve for each run up to its end, all in one style;
-    see `score_curve` and `curve_of`.
+    """The scores, or another measured number, of runs that differ only in their seeds.
+
+    ENOUGH runs have one curve with its interval, fewer a curve each up to its end, all in one style.
+
+    Args:
+        outcomes, score, against, unit: see `points_of`.
+        hold: a run that ended early keeps its last score to the end of the longest; else the mean of several runs ends
+            with the shortest.
+        middle: see `curve_of`.
     """
     runs = points_of(outcomes, score, against, unit)
     if len(runs) < 2 or len(runs) >= ENOUGH:
@@ -68,7 +59,13 @@ def _held(runs: Runs, hold: bool) -> Runs:
 
 
 def points_of(outcomes: Sequence[Outcome], score: str, against: str, unit: float = 1.0) -> Runs:
-    """(x <float>[n] ascending, y <float>[n]) of each run that has a score; see `score_curve`."""
+    """(x <float>[n] ascending, y <float>[n]) of each run that has a score.
+
+    Args:
+        score: EVALUATION, MAXIMUM, ONLINE, or another number in the `train` records.
+        against: STEPS, UPDATES or SECONDS.
+        unit: what x is divided by.
+    """
     kind = kind_of(score)
     against = "version" if kind == "evaluation" and against == UPDATES else against
     runs = []
@@ -155,7 +152,7 @@ def learning_panel(
     """A panel with the curve of each group: a score, or another measured number, during training.
 
     Args:
-        score, against, hold: see `score_curve`.
+        score, against, hold: see `score_curves`.
         style: number of the style of a group's curve (None: the group's place).
         among: runs whose longest decides the unit of the x axis (none given: those of the groups).
         target: score at which a level line is drawn.
@@ -198,7 +195,7 @@ def spread_text(outcomes: Sequence[Outcome], score: str = "") -> str:
     """The part of a caption that says how many seeds there are (runs with equal labels), and how they are shown.
 
     Args:
-        score: what curves are drawn of, as for `score_curve`; runs without it do not count, unless all lack it. Empty:
+        score: what curves are drawn of, as for `points_of`; runs without it do not count, unless all lack it. Empty:
             all runs count.
     """
     shown = [outcome for outcome in outcomes if not score or points_of([outcome], score, SECONDS)] or outcomes

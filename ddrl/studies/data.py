@@ -34,7 +34,7 @@ there are many runs. They are evenly spaced; the first and the last of a run, th
 its best online score, and all evaluations are always kept."""
 OF_PROCESSES = ("time_split", "cpu_cores", "resident_mb")  # no report of a study reads them
 FILES = (rundir.RESULT, MACHINE, rundir.CONFIG)
-TEXTS = ("parameter_hashes.txt",)
+TEXTS = (rundir.HASHES,)
 """Small files of a run that reports read, of JSON and of text."""
 MOST_SECONDS = 2.0**33  # since 1970, until which a run may have ended: the year 2242
 

@@ -32,9 +32,7 @@ class GameScores(NamedTuple):
     random: float
     human: float
     dqn: float
-    dqn_deviation: float
     fast_dqn: float
-    fast_dqn_deviation: float
 
     def normalized(self, score: float) -> float:
         """The human-normalized score, in percent."""

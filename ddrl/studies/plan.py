@@ -72,7 +72,7 @@ def load(directory: Path, study: str, option: str = "--dir", trusted: bool = Tru
     if not path.exists():
         return None
     data = rundir.read_json(path)
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    if data is None or data.get("format") != FORMAT:
         why = "is damaged, was edited, or comes from another version of ddrl"
         raise UsageError(f"{path} {why}: choose another {option}")
     with read_as(str(path), f"choose another {option}"):
@@ -107,9 +107,8 @@ def write(plan: Plan) -> None:
 
 def local_settings(directory: Path, names: Collection[str]) -> dict[str, str]:
     """Those settings of the machine with these names that an earlier call kept in a study's directory."""
-    kept = rundir.read_json(directory / LOCAL)
-    found = kept if isinstance(kept, dict) else {}
-    return {name: value for name, value in found.items() if name in names and isinstance(value, str)}
+    kept = rundir.read_json(directory / LOCAL) or {}
+    return {name: value for name, value in kept.items() if name in names and isinstance(value, str)}
 
 
 def keep_local(directory: Path, settings: Mapping[str, str]) -> None:

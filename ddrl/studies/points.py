@@ -118,7 +118,7 @@ def state_of(path: Path) -> State:
     if run_lock.is_held(path):
         return State("running")
     result = rundir.read_json(path / rundir.RESULT)
-    if not isinstance(result, dict):
+    if result is None:
         return State("interrupted", DAMAGED if (path / rundir.RESULT).exists() else "")
     if ended_well(result):
         return State("finished", str(result.get("message", "")) if result.get("stopped_early") else "")

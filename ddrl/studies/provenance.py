@@ -24,8 +24,7 @@ HARDWARE = {"processor": "processor", "cores": "cores", "free_memory_gb": "free 
 
 def machine_of(path: Path) -> dict[str, Any]:
     """The machine that a point was measured on, as described by `ddrl.reporting.machine.describe`; empty if unknown."""
-    machine = rundir.read_json(path / MACHINE)
-    return machine if isinstance(machine, dict) else {}
+    return rundir.read_json(path / MACHINE) or {}
 
 
 def hardware(machines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from ddrl.slurm.script import (
     warning_seconds,
     words_of,
 )
-from ddrl.slurm.submission import require_sbatch, submit
+from ddrl.slurm.submission import submit
 from ddrl.slurm.text import as_typed
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import Point
@@ -167,7 +167,6 @@ def _submit(
     if asked.dry_run:
         print(text)
         return "ARRAY"
-    require_sbatch()
     number = submit(directory / script, text, site, words)
     note(directory, JobRecord(number, directory / output.replace("%A", number).replace("%j", number)))
     return number

@@ -75,7 +75,7 @@ def load(directory: Path) -> Plan | None:
     if not path.exists():
         return None
     data = rundir.read_json(path)
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    if data is None or data.get("format") != FORMAT:
         raise UsageError(f"{path} is damaged, was edited, or comes from another version of ddrl: choose another --dir")
     with read_as(str(path), "choose another --dir"):
         values: dict[str, Any] = {name: value for name, value in data.items() if name != "format"}

@@ -153,7 +153,7 @@ def test_the_learner_reads_target_and_key():
     other, _, _ = learner.gradient(parameters, batch, LossContext(1.0, target, KEY + 1))
     moved, _, _ = learner.gradient(parameters, batch, LossContext(1.0, parameters, KEY))
     assert np.abs(other - gradient).max() > 1e-3 and np.abs(moved - gradient).max() > 1e-3
-    assert learner.trace_count == 1 and metrics["temperature"] > 0.0
+    assert metrics["temperature"] > 0.0
 
 
 def test_actions_are_drawn_from_the_policy_and_uniformly_before():

@@ -11,7 +11,7 @@ from ddrl.types import Machine
 
 CONFIG = algorithms.preset("default", None, Machine(2, 16 * 10**9), "a2c")
 
-OTHERS = (*train.phases_of(CONFIG), "inference_batch", "gradient_batch", "network", "dtype", "game")
+OTHERS = (*train.times(CONFIG), "inference_batch", "gradient_batch", "network", "dtype", "game")
 
 
 def line(update, **more):

@@ -29,6 +29,7 @@ class PlainSgd:
 
     def __init__(self):
         self.slots, self.count, self.statistics = {}, 0, None
+        self.accepted = 0
 
     def apply(self, parameters, gradient, learning_rate, scale=1.0, out=None):
         self.count += 1
@@ -42,6 +43,7 @@ class PlainSgd:
 
     def accept(self):
         self.count += 1
+        self.accepted += 1
 
 
 class World:

@@ -1,4 +1,4 @@
-"""`python -m ddrl.roles` whose metrics also say how often functions were traced in this rank."""
+"""`python -m ddrl.roles` whose metrics also say how many functions were traced in this rank."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ TRACED: list = []
 
 
 def count_traces() -> None:
-    """Notes everything that traces, and adds a gauge to this rank's reports once there is something."""
+    """Notes everything that is traced, and adds a gauge to this rank's reports once there is something."""
+    from ddrl.graph import Graph
 
-    def noting(original):
-        def init(self, *arguments, **options):
-            original(self, *arguments, **options)
-            TRACED.append(self)
+    original_init, original_report = Graph.__init__, RankMetrics.report
 
-        return init
-
-    from ddrl.learner import Learner, Policy
-
-    Learner.__init__, Policy.__init__ = noting(Learner.__init__), noting(Policy.__init__)
-    original = RankMetrics.report
+    def init(self, *arguments):
+        original_init(self, *arguments)
+        TRACED.append(self)
 
     def report(self):
         if TRACED:
-            self.gauge(f"traces_{self.role}_{self.index}", sum(x.trace_count for x in TRACED))
-        return original(self)
+            self.gauge(f"traces_{self.role}_{self.index}", len(TRACED))
+        return original_report(self)
 
-    RankMetrics.report = report
+    Graph.__init__, RankMetrics.report = init, report
 
 
 def count_where_tensorflow_is(original):

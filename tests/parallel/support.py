@@ -291,6 +291,11 @@ def evaluations(run_dir: Path) -> list[float]:
     return [record["mean"] for record in metrics.read_metrics(run_dir) if record["kind"] == "evaluation"]
 
 
+def hashes(run_dir: Path) -> dict[str, str]:
+    """version -> hash of its parameters."""
+    return dict(line.split() for line in (run_dir / rundir.HASHES).read_text().splitlines())
+
+
 def result(run_dir: Path) -> dict:
     """How a run ended."""
     return json.loads((run_dir / rundir.RESULT).read_text())

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ddrl.checkpoint import checkpoint_path
-from ddrl.roles.hashes import HASHES, parameter_hash
-from tests.parallel.support import EXACT, copy_run, events, finish, needs_mpirun, newest, program
+from ddrl.roles.hashes import parameter_hash
+from tests.parallel.support import EXACT, copy_run, events, finish, hashes, needs_mpirun, newest, program
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,11 +29,6 @@ def source(tmp_path_factory):
     run = tmp_path_factory.mktemp("source") / "run"
     finish(run, *EXACT, *SINGLE, "--max-updates", "20")
     return run
-
-
-def hashes(run_dir: Path) -> dict[str, str]:
-    """version -> hash of its parameters."""
-    return dict(line.split() for line in (run_dir / HASHES).read_text().splitlines())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.parallel.support import (
     evaluations,
     events,
     finish,
+    hashes,
     kill,
     lines,
     needs_mpirun,
@@ -92,11 +93,6 @@ def test_asynchronous_dqn_whose_server_is_killed_goes_on_with_its_replays(tmp_pa
     assert not events(run, "state_not_saved") and not events(run, "rank_failed")
     after = [line for line in lines(run) if line["update"] >= resumed["update"] and "replay_size" in line]
     assert after[0]["replay_size"] > 2 * 200, "more than what a start fills before it learns"
-
-
-def hashes(run_dir):
-    """version -> hash of its parameters."""
-    return dict(line.split() for line in (run_dir / "parameter_hashes.txt").read_text().splitlines())
 
 
 @pytest.mark.parametrize("algorithm", [("rainbow", "--target-period", "80"), ("dpg", "--target-updates", "20")])

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parallel.support import evaluations, finish, lines, newest, result
+from tests.parallel.support import evaluations, finish, hashes, lines, newest, result
 
 pytestmark = pytest.mark.timeout(300)
 
 SMOKE = ("--preset", "smoke", "--minutes", "3")
-
-
-def hashes(run_dir):
-    """version -> hash of its parameters."""
-    return dict(line.split() for line in (run_dir / "parameter_hashes.txt").read_text().splitlines())
 
 
 @pytest.mark.parametrize(

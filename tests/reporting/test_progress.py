@@ -31,6 +31,9 @@ LOST = {
     "kind": "event", "wall_seconds": 77.0, "name": "worker_lost",
     "text": "worker 1 [host n03] ended (signal 9)",
 }  # fmt: skip
+DRAWS = {
+    "kind": "event", "wall_seconds": 90.0, "name": "phase", "phase": DRAWING, "text": "drawing the learning curve",
+}  # fmt: skip
 
 
 def evaluation(mean: float, version: int = 1000, wall_seconds: float = 65.0) -> dict:
@@ -87,7 +90,7 @@ def test_terminal_shows_a_live_panel_that_goes_away():
     clock = Clock()
     with Progress(TrainConfig(algorithm=BA3CConfig()), console, clock) as progress:
         clock.now += 5
-        progress.tick()
+        progress.update([])
         assert "0:05 so far" in text_of(file) and "of 10:00" not in text_of(file)
         progress.update([TRAIN])
         assert "1,234 updates" in text_of(file)
@@ -135,10 +138,10 @@ def test_without_terminal_a_line_every_10_seconds_and_evaluations_at_once():
         progress.update([TRAIN])
         progress.update([evaluation(55.5), LOST])
         clock.now += 9.9
-        progress.tick()
+        progress.update([])
         clock.now += 0.2
-        progress.tick()
-        progress.tick()
+        progress.update([])
+        progress.update([])
     assert text_of(file).splitlines() == [
         "starting 4 processes; TensorFlow loads in about 6 s ...",
         "evaluation: mean 55.5, max 111 over 50 games, update 1,000 at 1:05",
@@ -152,11 +155,12 @@ def test_without_terminal_no_line_is_printed_again_while_nothing_new_comes():
     clock = Clock()
     with Progress(TrainConfig(algorithm=BA3CConfig()), console, clock) as progress:
         progress.update([TRAIN])
-        progress.enter(DRAWING)
+        progress.update([DRAWS])
         for _ in range(3):
             clock.now += 10.5
-            progress.tick()
-    _, _, line, *others = text_of(file).splitlines()
+            progress.update([])
+    _, said, line, *others = text_of(file).splitlines()
+    assert said == "1:30 phase: drawing the learning curve"
     assert line.startswith("1:23  update 1,234 ") and others == ["0:21 drawing ...", "0:31 drawing ..."]
 
 
@@ -166,7 +170,7 @@ def test_without_terminal_a_long_start_is_announced_once():
     with Progress(TrainConfig(algorithm=BA3CConfig()), console, clock) as progress:
         for _ in range(2):
             clock.now += 10.5
-            progress.tick()
+            progress.update([])
     first, *others = text_of(file).splitlines()
     assert first.startswith("starting 4 processes;") and others == ["0:10 starting ...", "0:21 starting ..."]
 
@@ -217,11 +221,11 @@ def test_another_size_of_the_window_clears_it_and_fills_it():
         assert CLEARED not in text_of(file)
         for width, height in ((80, 24), (120, 24), (120, 15), (120, 40)):
             console.size = (width, height)
-            progress.tick()
+            progress.update([])
             before, _, frame = text_of(file).rpartition(CLEARED)
             lines = [line for line in re.sub("\x1b\\[[0-9;?]*[A-Za-z]|\r", "", frame).splitlines() if line.strip()]
             assert before and {len(line) for line in lines} == {width} and len(lines) < height
-        progress.tick()
+        progress.update([])
         assert text_of(file).count(CLEARED) == 4  # once for each size
 
 
@@ -286,10 +290,3 @@ def test_the_time_left_is_that_of_the_command():
     assert state.time_left(0.0) is None
     state.add(TRAIN | {"seconds_left": 90.0}, 100.0)
     assert (state.time_left(130.0), state.time_left(900.0)) == (60.0, 0.0)
-
-
-def test_what_no_record_tells_of_is_said_without_a_terminal_too():
-    console, file = recorded(terminal=False)
-    with Progress(TrainConfig(algorithm=BA3CConfig()), console, Clock()) as progress:
-        progress.enter(DRAWING)
-    assert text_of(file).splitlines()[-1] == "drawing ..."

@@ -23,8 +23,9 @@ from ddrl.roles import evaluations as evaluations_module
 from ddrl.roles.budget import Budget
 from ddrl.roles.checkpoint_assembly import CheckpointAssembly, Gathering, states_of
 from ddrl.roles.evaluations import Evaluations
-from ddrl.roles.hashes import HASHES, ParameterHashes, parameter_hash
+from ddrl.roles.hashes import ParameterHashes, parameter_hash
 from ddrl.roles.norms import NormMeter
+from ddrl.rundir import HASHES
 
 
 def budget(version=0, **options):

@@ -211,8 +211,8 @@ def test_every_epoch_has_every_transition_once_in_an_order_of_its_own():
     for number in (1, 1, 2):
         minibatches = Minibatches(4, 0.9, 18, epochs=2, shuffle=True, seed=(5, 0))
         minibatches.start(out, number)
-        batches = [minibatches.take() for _ in range(minibatches.total)]
-        assert len(batches) == 2 * STEPS * SIZE // 18
+        batches = [minibatches.take() for _ in range(2 * STEPS * SIZE // 18)]
+        assert minibatches.empty
         orders.append(np.concatenate([b.observation for b in batches]))
     np.testing.assert_array_equal(orders[0], orders[1])
     assert (orders[0] != orders[2]).any()

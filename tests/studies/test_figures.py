@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 
 from ddrl.studies import figures
-from ddrl.studies.curves import (
-    SECONDS,
-    STEPS,
-    curve_of,
-    interval_curve,
-    score_curve,
-    score_curves,
-    spread_text,
-    unit_of,
-)
+from ddrl.studies.curves import SECONDS, STEPS, curve_of, interval_curve, score_curves, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, draw, save
 from ddrl.studies.measures import ONLINE
 from ddrl.studies.statistics import Interval, bootstrap
@@ -34,7 +25,7 @@ def run(seed, slope, points=10):
 
 
 def test_one_run_is_shown_as_it_is():
-    curve = score_curve([run(1, 2.0, 3)], ONLINE, "agent_steps", 100.0, "one")
+    (curve,) = score_curves([run(1, 2.0, 3)], ONLINE, "agent_steps", 100.0, "one")
     assert curve == Curve("one", [1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
 
 
@@ -44,7 +35,7 @@ def seeds(*lengths):
 
 
 def test_runs_of_several_seeds_are_averaged_where_all_of_them_are():
-    curve = score_curve(seeds(10, 10, 10, 10, 5), ONLINE, "agent_steps")
+    (curve,) = score_curves(seeds(10, 10, 10, 10, 5), ONLINE, "agent_steps")
     assert curve.x[0] == 100 and curve.x[-1] == 500
     assert np.allclose(curve.y, np.array(curve.x) / 100 * 3.0)
     assert all(low <= y <= high for low, y, high in zip(curve.low, curve.y, curve.high))
@@ -52,7 +43,7 @@ def test_runs_of_several_seeds_are_averaged_where_all_of_them_are():
 
 
 def test_runs_that_ended_with_their_score_keep_it():
-    curve = score_curve(seeds(10, 10, 10, 10, 5), ONLINE, "agent_steps", hold=True)
+    (curve,) = score_curves(seeds(10, 10, 10, 10, 5), ONLINE, "agent_steps", hold=True)
     assert curve.x[-1] == 1000 and curve.y[-1] == pytest.approx((10 + 20 + 30 + 40 + 25) / 5)
 
 
@@ -68,7 +59,7 @@ def test_fewer_than_five_runs_are_drawn_one_by_one_and_named_once():
 def test_runs_that_never_overlap_or_have_no_score_make_no_curve():
     apart = [(np.array([0.0, 1.0]), np.zeros(2)), (np.array([2.0, 3.0]), np.zeros(2))]
     assert curve_of(apart) == Curve("", [], [])
-    assert score_curve([outcome({"size": 1}, [])], ONLINE, "agent_steps") == Curve("", [], [])
+    assert score_curves([outcome({"size": 1}, [])], ONLINE, "agent_steps") == [Curve("", [], [])]
 
 
 def test_an_x_without_values_is_left_out_and_one_value_has_no_band():

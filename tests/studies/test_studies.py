@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.commands import study as command
 from ddrl.config import TrainConfig
@@ -285,7 +286,7 @@ def test_the_speed_up_is_the_ratio_at_each_variance():
 
 def hashed(path, predictors, seed, lines):
     path.mkdir()
-    (path / hts.HASHES).write_text("".join(f"{version} {value}\n" for version, value in lines))
+    (path / rundir.HASHES).write_text("".join(f"{version} {value}\n" for version, value in lines))
     labels = {"part": "predictors", "algorithm": "a2c", "game": "g", "predictors": predictors}
     return outcome(labels, [], TrainConfig(algorithm=BA3CConfig()).changed(run={"seed": seed}), path)
 

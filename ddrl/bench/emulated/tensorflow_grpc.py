@@ -37,7 +37,7 @@ def build(tf: Any, options: dict[str, Any], worker: int) -> tuple[Any, Any, Any]
     v1 = tf.compat.v1
     workers, servers, parameters = options["workers"], options["servers"], options["parameters"]
     sizes = [parameters // servers + (s < parameters % servers) for s in range(servers)]
-    push, apply, variables, accumulators = [], [], [], []
+    variables, accumulators = [], []
     for server, size in enumerate(sizes):
         with tf.device(f"/job:ps/task:{server}"):
             variable = v1.get_variable(f"shard{server}", [size], initializer=v1.zeros_initializer(), use_resource=True)

@@ -27,6 +27,7 @@ RANK, MPIRUN, OTHER = "rank", "mpirun", "other"
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP, "int": signal.SIGINT}
 IN_CREATE = 0x100  # <sys/inotify.h>
 EVENT = struct.Struct("iIII")
+DEATH_SECONDS = 20.0  # for killed processes to be gone
 WRITE_SECONDS = 0.01  # about the time to write a checkpoint of these runs
 
 
@@ -76,15 +77,13 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def kill_all(mark: str, seconds: float = 20.0) -> int:
-    """Kills all processes with a mark until none is left, for at most `seconds`; returns how many there were."""
-    end, most = time.monotonic() + seconds, 0
+def kill_all(mark: str) -> None:
+    """Kills all processes with a mark until none is left, for at most DEATH_SECONDS."""
+    end = time.monotonic() + DEATH_SECONDS
     while (living := of_mark(mark)) and time.monotonic() < end:
-        most = max(most, len(living))
         for process in living:
             send(process.pid, signal.SIGKILL)
         time.sleep(0.1)
-    return most
 
 
 # what is done to them -------------------------------------------------------------------------------------------------

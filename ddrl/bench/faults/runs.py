@@ -113,13 +113,13 @@ class Run:
         return living
 
     def victims(self, role: str) -> list[Process]:
-        """The living processes of a role: that of a rank, "simulator", "mpirun", "launcher", or "all" processes."""
+        """The living processes of a role: that of a rank, "mpirun", "launcher", or "all" processes."""
         living = self.living()
         if role == "launcher":
             return [process for process in living if process.pid == self.pid]
         if role == "all":
             return living
-        if role in (processes.MPIRUN, "simulator"):
+        if role == processes.MPIRUN:
             return [process for process in living if process.what == role]
         return [process for process in living if process.what == RANK and self._role(process.rank) == role]
 
@@ -155,14 +155,14 @@ class Run:
         """Asks the run to end as a user would, by SIGTERM to the launcher."""
         processes.send(self.pid, signal.SIGTERM)
 
-    def destroy(self) -> int:
-        """Kills all processes of the run; returns how many there were."""
-        killed = processes.kill_all(self.mark) if self.mark else 0
+    def destroy(self) -> None:
+        """Kills all processes of the run."""
+        if self.mark:
+            processes.kill_all(self.mark)
         if self.launcher is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.launcher.wait(timeout=10.0)
             self.launcher = None
-        return killed
 
     def unsound(self) -> list[str]:
         """For each checkpoint that cannot be resumed from, the error that says why."""

@@ -41,7 +41,6 @@ class ServerShard(Server):
 
     Attributes:
         dropped: number of gradients that came too late or, with asynchronous updates, were too old or not finite.
-        accepted: number of updates that had been computed ahead.
     """
 
     role = "parameter_server"
@@ -73,7 +72,7 @@ class ServerShard(Server):
         self.parameters = np.zeros(size, np.float32)
         self.learning_rate = float("nan")
         self.expected = len(self.workers)
-        self.dropped = self.accepted = 0
+        self.dropped = 0
         self._next_rate = float("nan")
         self._prepared: tuple[tuple[int, float, float], np.ndarray] | None = None
         self._held: dict[int, tuple[Header, np.ndarray]] = {}
@@ -223,7 +222,6 @@ class ServerShard(Server):
             self.optimizer.accept()
             self.parameters = self._prepared[1]
             self.version += 1
-            self.accepted += 1
         elif self._average is not None and self._average[0] == members:
             self._apply([self._average[1]], learning_rate, scale * members.bit_count())
         else:

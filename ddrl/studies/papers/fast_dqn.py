@@ -13,7 +13,7 @@ from ddrl import checks
 from ddrl.algorithms import printed_name
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import is_resumed, rate_between
-from ddrl.studies.curves import GRID, STEPS, count_text, interval_curve, score_curve, spread_text, unit_of
+from ddrl.studies.curves import GRID, STEPS, count_text, curve_of, interval_curve, points_of, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel, through
 from ddrl.studies.findings import extremes
 from ddrl.studies.human_normalized import HUMAN_LEVEL, scores_by_game, scores_of, summary
@@ -89,7 +89,7 @@ class SuiteSettings(EvaluatedSettings):
         ]
         yield Panel(f"{title}: best", "games, the worst first", percent, ordered, wide_y=True)
         by_game = {
-            game["game"]: score_curve(game.runs, self.score_name, STEPS, unit)
+            game["game"]: curve_of(points_of(game.runs, self.score_name, STEPS, unit))
             for game in grouped(algorithm.runs, "game")
         }
         published = _published(by_game)

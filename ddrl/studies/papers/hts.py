@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ddrl import checks
+from ddrl import checks, rundir
 from ddrl.config import TrainConfig
 from ddrl.studies.curves import SECONDS, STEPS, interval_curve, learning_panel, over, spread_text
 from ddrl.studies.figures import Panel
@@ -38,7 +38,6 @@ from ddrl.types import Machine
 
 ALGORITHMS = ("a2c", "ppo")
 EVALUATION_GAMES = 10  # in the evaluation of a policy; ten policies make the paper's 100 episodes
-HASHES = "parameter_hashes.txt"  # of runs with --deterministic
 NOTES = {
     "speed-up": "Liu et al. 2020, figure 4: about 1.5 at a small variance of step times, more than 5 at a large one; "
     "16 CPU cores and 4 GPUs",
@@ -351,7 +350,7 @@ def compared(outcomes: Sequence[Outcome]) -> tuple[int, str]:
 
 def _hashes(outcome: Outcome) -> dict[int, str]:
     try:
-        lines = (outcome.path / HASHES).read_text().splitlines()
+        lines = (outcome.path / rundir.HASHES).read_text().splitlines()
     except OSError:
         return {}
     pairs = [line.split() for line in lines]

@@ -143,7 +143,7 @@ def test_expected_updates_are_computed_ahead_and_used():
     while events := world.events():
         world.do(events[0])
     check_end(world)
-    assert [shard.accepted for shard in world.shards] == [4, 4]
+    assert [shard.optimizer.accepted for shard in world.shards] == [4, 4]
 
 
 def test_update_computed_ahead_is_discarded_when_the_step_is_refused():

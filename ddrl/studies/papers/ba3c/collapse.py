@@ -12,7 +12,7 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.reporting.metrics import ONLINE_EPISODES
-from ddrl.studies.curves import SECONDS, STEPS, learning_panel, score_curve, spread_text, unit_of
+from ddrl.studies.curves import SECONDS, STEPS, curve_of, learning_panel, points_of, spread_text, unit_of
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.findings import sentences
 from ddrl.studies.measures import CAPTIONS, ONLINE, count, final, mean, most, rate
@@ -226,7 +226,7 @@ def _never_stale(modes: Sequence[Group], curve: Curve) -> Curve:
     mode = next((mode for mode in modes if mode["mode"] == curve.label == "synchronous"), None)
     if mode is None:
         return curve
-    x = score_curve(mode.runs, ONLINE, SECONDS, unit_of(mode.runs, SECONDS)[0]).x
+    x = curve_of(points_of(mode.runs, ONLINE, SECONDS, unit_of(mode.runs, SECONDS)[0])).x
     return curve._replace(x=x, y=[0.0] * len(x), low=(), high=())
 
 

@@ -58,11 +58,12 @@ def train_until(train: Train, path: Path, others: Sequence[Path], over: Over) ->
 def _close(path: Path) -> bool:
     """Marks the result of a run that was asked to end, and returns True; else removes the request."""
     why, result = rundir.read_json(path / MARK), rundir.read_json(path / rundir.RESULT)
-    if isinstance(why, dict) and isinstance(result, dict) and result.get("status") == "stopped":
-        rundir.write_json(path / rundir.RESULT, result | {"status": "finished"} | why)
-        return True
-    if isinstance(why, dict) and isinstance(result, dict) and result.pop("unevaluated", False):
-        rundir.write_json(path / rundir.RESULT, result)  # so that nobody resumes the run to evaluate it
+    if why is not None and result is not None:
+        if result.get("status") == "stopped":
+            rundir.write_json(path / rundir.RESULT, result | {"status": "finished"} | why)
+            return True
+        if result.pop("unevaluated", False):
+            rundir.write_json(path / rundir.RESULT, result)  # so that nobody resumes the run to evaluate it
     (path / MARK).unlink(missing_ok=True)
     return False
 
