@@ -720,6 +720,36 @@ def test_a_warning_that_comes_before_or_between_starts_puts_the_job_back(here, w
     assert "starts again" not in done.stdout and done.stderr.count("ddrl: ") == 0
 
 
+PREEMPTED = """\
+scontrol() { [[ $1 != show ]] && echo "scontrol $*" || echo "   PreemptEligibleTime=$SINCE PreemptTime=$SINCE"; }
+SLURM_JOB_END_TIME=$(($(date +%s) + 300)) SINCE=2026-11-30T10:02:46
+"""
+"""A job of five minutes, which Slurm preempts: that reaches the ranks, and not the script."""
+PREEMPTS = "ddrl: Slurm preempts the job, whose nodes another one needs"
+
+
+@pytest.mark.parametrize(
+    "ranks, status",
+    [(STOPS, 0), (STOPS.replace("stopped", "failed") + "exit 1", 1), ("echo a rank begins; exit 1", 1)],
+    ids=["saved", "lost a program that it had started", "had not begun to train"],
+)
+def test_a_job_that_slurm_preempts_goes_back_however_its_ranks_ended(here, ranks, status):
+    done = trained(here, ranks, f"REQUEUE=yes RESTARTS=3\n{PREEMPTED}")
+    assert done.stdout.splitlines() == ["a rank begins", PREEMPTS, "scontrol requeue 1"], done.stderr
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_a_job_that_slurm_preempts_while_it_checks_its_nodes_goes_back(here):
+    done = trained(here, "echo a rank begins", f"REQUEUE=yes\n{PREEMPTED}timeout() {{ return 143; }}\ncheck_nodes")
+    early = "ddrl: the job was warned of its end before the run began"
+    assert done.stdout.splitlines() == [PREEMPTS, early, "scontrol requeue 1"], done.stderr
+
+
+def test_a_job_that_slurm_preempts_after_its_run_has_finished_does_not_go_back(here):
+    done = trained(here, STOPS.replace("stopped", "finished"), f"REQUEUE=yes RESTARTS=3\n{PREEMPTED}")
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["a rank begins", PREEMPTS]), done.stderr
+
+
 def test_a_job_that_slurm_does_not_take_back_says_so(here):
     refused = "scontrol() { echo 'Requested operation is presently disabled' >&2; return 1; }\nkill -USR1 $$"
     done = trained(here, "echo a rank begins", f"REQUEUE=yes\n{refused}")
@@ -763,6 +793,7 @@ def test_a_task_that_is_warned_before_it_begins_goes_back(here):
         (0.0, {}, "no"),
         (0.0, {"status": "stopped"}, "no"),
         (0.0, {"status": "finished"}, "yes"),
+        (0.0, {"status": "failed"}, "yes"),
         (0.0, {"status": "failed", "unsaved": True}, "no"),
         (0.0, {"status": "finished", "unevaluated": True}, "no"),
         (5.0, {"status": "finished", "unevaluated": True}, "no"),

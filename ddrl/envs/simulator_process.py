@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -23,7 +24,13 @@ from ddrl.structured import space_facts, type_text
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Serves until standard input ends."""
+    """Serves until standard input ends.
+
+    Signals that ask a job to stop are for its ranks, though Slurm sends them to all processes. A handler, since what an
+    environment starts would inherit SIG_IGN.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, lambda *_: None)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # an engine that prints would garble the answers
 
@@ -47,7 +54,7 @@ def main(settings: dict[str, Any]) -> None:
             answer({})
     except UsageError as error:
         answer({"usage": str(error)})
-    except (KeyboardInterrupt, BrokenPipeError):
+    except BrokenPipeError:
         pass  # whoever made this process ends
     except Exception as error:
         answer({"failed": in_one_line(error)})

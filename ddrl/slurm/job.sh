@@ -73,7 +73,7 @@ check_nodes() {
   local found limit=${NODE_SECONDS:-600}
   # shellcheck disable=SC2016 # expanded on the nodes
   found=$(on_nodes "$limit" bash -c 'echo "$SLURMD_NODENAME: $(ddrl --version 2>/dev/null || echo no ddrl)"' | sort) \
-    || [[ $ASKED ]] || fail "not all nodes said within $limit s which ddrl they have; srun may have said why"
+    || heed_preemption || fail "not all nodes said within $limit s which ddrl they have; srun may have said why"
   [[ ! $ASKED ]] || return 0 # no run begins
   if [[ $(cut -d: -f2 <<<"$found" | sort -u) != " ddrl "* || $(cut -d: -f2 <<<"$found" | sort -u | wc -l) != 1 ]]; then
     fail "the nodes differ (${found//$'\n'/, }): install one version where all see it, and name it as VENV in" \
@@ -149,11 +149,12 @@ train() {
   while [[ ! $ASKED ]]; do
     status=0
     supervise "$run" "$before" "${LAUNCH[@]}" "${command[@]}" || status=$?
+    heed_preemption || true
     # with ULFM, mpirun takes the loss of any rank for survived
     [[ $status != 0 ]] || { ended_well "$run" "$before" && ! cut_off "$run"; } || status=1
     if [[ $ASKED || $status == [02] ]] || ended "$run" "$before"; then break; fi
     [[ $restarts != 0 || ${REQUEUE:-no} == yes ]] || break # a requeue by Slurm needs no new start
-    nodes_answer || [[ $ASKED ]] || await_requeue "$run"
+    nodes_answer || heed_preemption || await_requeue "$run"
     [[ ! $ASKED && $restarts != 0 ]] || break
     restarts=$((restarts - 1)) before=$(result_of "$run")
     # ddrl refuses a job that ends before its first checkpoint; a new start trains on until the warning, and saves then
@@ -167,11 +168,24 @@ train() {
   return "$status"
 }
 
+# heed_preemption: whether the job is to end, because it was asked to, or because Slurm preempts it, which counts as its
+# warning. As GraceTime begins, Slurm sends SIGTERM to the ranks and other steps, and nothing to this script: it asks
+# when they have ended.
+heed_preemption() {
+  [[ ! $ASKED ]] || return 0
+  preempted || return 1
+  echo "ddrl: Slurm preempts the job, whose nodes another one needs"
+  warned
+}
+
+# preempted: Slurm has begun to preempt the job.
+preempted() { [[ $(scontrol show job "$THIS_JOB" 2>/dev/null) == *" PreemptTime="[0-9]* ]]; }
+
 # go_back: puts the job, which was warned, back into the queue, unless it has so little time that it would be warned as
 # soon as it begins, again and again.
 go_back() {
   local time=$((${SLURM_JOB_END_TIME:-0} - $(date +%s) + SECONDS))
-  if ((WARNED_AFTER < 60 && time > 0 && time < 540)); then
+  if ((WARNED_AFTER < 60 && time > 0 && time < 540)) && ! preempted; then
     fail "Slurm warned the job of its end in its first minute, so it does not go back into the queue: give sbatch a" \
       "--time that is longer than the warning before the end (--signal) and the start"
   fi
@@ -283,10 +297,11 @@ await_requeue() {
 }
 
 # ended RUN BEFORE: since its result was BEFORE, the run came to an end that a new start would not change. Without its
-# last checkpoint it did not, nor where it was asked to end in its final evaluation, which a new start makes alone.
+# last checkpoint it did not, nor where it was asked to end in its final evaluation, which a new start makes alone. A
+# failure in a job that is preempted may be of a program of an environment, which had SIGTERM, too.
 ended() {
   [[ $(result_of "$1") != "$2" ]] && grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" \
-    && ! grep -Eqs '"(lost|unsaved|unevaluated)":' "$1/result.json"
+    && ! grep -Eqs '"(lost|unsaved|unevaluated)":' "$1/result.json" && { well "$1" || ! preempted; }
 }
 
 # supervise RUN BEFORE COMMAND...: the command's status; once asked to end, passes that on until the command has ended.

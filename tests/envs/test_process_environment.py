@@ -109,6 +109,18 @@ def test_a_process_that_dies(make):
         env.recv()
 
 
+def test_a_signal_that_asks_a_job_to_stop_does_not_end_a_process(make):
+    """Slurm sends it to all processes of a rank, which has to save first."""
+    env = make("ddrl/Catch-v0", 2, 2)
+    env.reset(0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        for process in env._processes:
+            os.kill(process._process.pid, number)
+        env.recv()
+        env.send(np.zeros(2, np.int32))
+    assert env.recv().valid.all()
+
+
 def test_what_a_process_refuses_is_said_here(make):
     with pytest.raises(UsageError, match="unknown game 'brakout'; did you mean breakout"):
         make("brakout", 1, 1)

@@ -37,4 +37,12 @@ MUTANTS = (
         ("tests/studies/test_slurm.py::test_a_job_after_the_array_reports",),
         "A study is reported before any of its points has finished.",
     ),
+    Mutant(
+        "a-signal-to-all-processes-ends-the-simulators",
+        "ddrl/envs/simulator_process.py",
+        "signal.signal(number, lambda *_: None)",
+        "signal.getsignal(number)",
+        ("tests/envs/test_process_environment.py::test_a_signal_that_asks_a_job_to_stop_does_not_end_a_process",),
+        "A run whose job Slurm preempts or cancels fails, where it should stop.",
+    ),
 )

@@ -175,6 +175,31 @@ def test_a_job_that_was_killed_without_warning_goes_on_when_it_is_put_back(submi
     assert events(job.run, "resumed")[0]["update"] >= 20
 
 
+def test_a_preempted_job_of_srun_saves_within_the_grace_and_goes_on(submit, slurm, tmp_path):
+    """Slurm tells its ranks, with their simulators, and not its script."""
+    target = tmp_path / "target"
+    settings = until_warned(target) + "OPTIONS+=(--simulator-processes 1 --checkpoint-every-updates 0)\n"
+    settings = settings.replace("SERVERS=2; fi", "SERVERS=1; fi").replace("3 - SERVERS", "2 - SERVERS")
+    job = submit("train.sbatch", settings, "--nodes=2", "--ntasks-per-node=1", "--partition=low", launcher="srun")
+    job.wait_for(lambda: update_of(job) > 20, "update 20")
+    where = f"--nodelist={','.join(nodes_of(job, slurm))}"
+    other = ("--partition=high", "--exclusive", "--mem-per-cpu=1", "--output=/dev/null", "--wrap=true")
+    slurm.run("sbatch", where, *other)
+    job.wait_for(lambda: job.show("Restarts") == "1", "requeue")
+    stopped = result(job.run)
+    assert stopped["status"] == "stopped", job.output
+    assert newest(job.run).version == stopped["update"] == update_of(job) > 20, "an update was lost"
+    assert job.output.count("ddrl: Slurm preempts the job, whose nodes another one needs\n") == 1
+    last = stopped["update"] + 20
+    target.write_text(str(last))
+    assert job.wait() == ("COMPLETED", "0:0"), job.output
+    finished, (resumed,) = result(job.run), events(job.run, "resumed")
+    assert (finished["status"], finished["update"], job.show("Restarts")) == ("finished", last, "1")
+    before = next(line["wall_seconds"] for line in lines(job.run) if line["update"] > 20)
+    assert resumed["update"] == stopped["update"], "what was saved is where it went on"
+    assert before <= resumed["wall_seconds"] < finished["wall_seconds"], "the minutes of both jobs count"
+
+
 def test_jobs_whose_nodes_crash_go_on_with_others(submit, slurm):
     """One of each launcher, at once: most of the time it is Slurm that waits."""
     # Without an end, as one job may begin long before the other; both are canceled with the last test.

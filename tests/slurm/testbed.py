@@ -48,9 +48,17 @@ SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SlurmdTimeout=10
 KillWait=15
 """
+PARTITIONS = {
+    "main": "Default=YES PreemptMode=OFF",
+    "low": "PriorityTier=1 PreemptMode=REQUEUE GraceTime=30",
+    "high": "PriorityTier=2 PreemptMode=OFF",
+}
+"""Name -> settings. A job of `high` that needs the nodes of one of `low` preempts it."""
 NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; mount -t tmpfs tmpfs /dev/shm; exec slurmd -D -N "$1"'
 
 
@@ -84,7 +92,7 @@ class Cluster:
             where = f"NodeHostname={name} NodeAddr=127.0.1.{i} Port={port + i}"
             lines.append(f"NodeName={name} {where} CPUs={cpus} RealMemory=100000\n")
             hosts.append(f"127.0.1.{i} {name}")
-        lines.append("PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n")
+        lines += [f"PartitionName={name} Nodes=ALL MaxTime=INFINITE {more}\n" for name, more in PARTITIONS.items()]
         (state / "slurm.conf").write_text("".join(lines))
         (state / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # else slurmd looks for systemd
         (state / "hosts").write_text("\n".join(hosts) + "\n")
@@ -174,7 +182,7 @@ class Cluster:
 
     def _idle(self) -> list[str]:
         try:
-            return [line for line in self.run("sinfo", "-h", "-N", "-o", "%t").split() if line == "idle"]
+            return [line for line in self.run("sinfo", "-h", "-p", "main", "-N", "-o", "%t").split() if line == "idle"]
         except AssertionError:
             return []  # slurmctld does not answer yet
 
