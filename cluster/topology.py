@@ -57,10 +57,14 @@ def this_seat(environ: Mapping[str, str]) -> Seat:
     )
 
 
-def usable_cores() -> tuple[int, ...]:
-    """The logical processors that the scheduler lets this process run on, but no more than its CPU quota allows."""
+def usable_cores(process: int = 0) -> tuple[int, ...]:
+    """The logical processors that the scheduler lets a process run on, but no more than our CPU quota allows.
+
+    Args:
+        process: its number (0: this one).
+    """
     affinity = hasattr(os, "sched_getaffinity")
-    cores = sorted(os.sched_getaffinity(0)) if affinity else range(os.cpu_count() or 1)
+    cores = sorted(os.sched_getaffinity(process)) if affinity else range(os.cpu_count() or 1)
     return tuple(cores)[: max(1, math.ceil(min(cpu_quota(), len(cores))))]
 
 

@@ -91,14 +91,30 @@ def check_versions(survey: Survey, need: Need) -> Findings:
 
 
 def check_names(survey: Survey, need: Need) -> Findings:
-    """Host names have addresses on every node. MPI has started without, so it can be no problem of its own."""
+    """Each machine has a name of its own, and the names have addresses on every node.
+
+    Between machines of one name MPI looks for shared memory: Open MPI 5.0.11 starts, and hangs in its first collective
+    operation. It has started without addresses, so that can be no problem of its own.
+    """
+    namesakes = {host: grouped(ranks, lambda facts: facts.boot_id) for host, ranks in survey.nodes.items()}
+    problems = [
+        Finding(
+            "problem",
+            "host names",
+            f"{len(machines)} machines are called {host}: those of ranks "
+            + " and ".join(numbers(facts.rank for facts in ranks) for ranks in machines.values()),
+            "give each a name of its own (hostnamectl set-hostname NAME); MPI takes them for one, and hangs",
+        )
+        for host, machines in namesakes.items()
+        if len(machines) > 1
+    ]
     remedy = "ask the site, or add them to /etc/hosts; programs that look them up hang or fail"
     warnings = [
         Finding("warning", "host names", f"on {host} no address for {', '.join(names)}", remedy)
         for host, names in survey.unresolved.items()
         if names
     ]
-    return warnings or [Finding("fine", "host names", f"all resolve: {', '.join(survey.nodes)}")]
+    return [*problems, *warnings] or [Finding("fine", "host names", f"all resolve: {', '.join(survey.nodes)}")]
 
 
 def check_network(survey: Survey, need: Need) -> Findings:
@@ -167,10 +183,21 @@ def check_cores(survey: Survey, need: Need) -> Findings:
         )
         remedy = "use fewer workers, or give each a core: --cpus-per-task (srun), --bind-to none (mpirun)"
         findings.append(Finding("problem" if worst[0] > RANKS_PER_CORE else "warning", "cores", text, remedy))
+    findings = findings or [finding for host, ranks in survey.nodes.items() for finding in _idle_cores(host, ranks)]
     each = sorted({len(facts.seat.cores) for facts in survey.ranks})
     most = counted(each[-1], "core")
     shown = f"each rank may use {most if len(each) == 1 else f'{each[0]} to {most}'}"
     return findings or [Finding("fine", "cores", f"one or more for each worker; {shown}")]
+
+
+def _idle_cores(host: str, ranks: list[RankFacts]) -> Findings:
+    """By itself, Open MPI binds each of two ranks to one core, on however large a machine."""
+    used = len({core for facts in ranks for core in facts.seat.cores})
+    free = max(facts.free_cores for facts in ranks)
+    if free - used < len(ranks):
+        return []
+    text = f"on {host} {counted(len(ranks), 'rank')} may use {used} of {free} cores"
+    return [Finding("warning", "cores", text, "unless that is meant, bind no rank: --bind-to none (mpirun)")]
 
 
 def _crowd(facts: RankFacts, workers: list[RankFacts]) -> float:

@@ -61,6 +61,7 @@ class RankExamination:
     def __init__(self, job: Job, need: Need, run_dir: Path, timeout_seconds: float, emit: Emit):
         self._job, self._need, self._run_dir, self._emit = job, need, run_dir, emit
         self._timeout_seconds = timeout_seconds
+        self._launcher = os.getppid() if job.launcher == "openmpi" else 0  # which binds ranks unasked
         self._probe = Probe(run_dir, job_name(os.environ), job.rank)
         self._base = self._probe.arrive(socket.gethostname())
 
@@ -142,7 +143,8 @@ class RankExamination:
         from ddrl.doctor.talk import Talk, follow, lead
 
         probe, seconds = self._probe, self._timeout_seconds
-        own = facts.gather_facts(comm.Get_rank(), comm.Get_size(), str(self._run_dir), self._base, probe.nonce, library)
+        ranks, run_dir = (comm.Get_rank(), comm.Get_size()), str(self._run_dir)
+        own = facts.gather_facts(*ranks, run_dir, self._base, probe.nonce, library, self._launcher)
         if own.rank > 0:
             follow(Talk(comm, 4 * seconds), own, probe, began)
             return 0
@@ -209,7 +211,10 @@ def silent_ranks(ranks: list[int], waiting: str, arrivals: Mapping[int, Arrival]
     on = f" on {', '.join(hosts)}" if hosts else ""
     named = f"{plural('rank', len(ranks))} {numbers(ranks)}{on}"
     text = f"{named} did not answer within {seconds:g} s (awaited: {waiting})"
-    remedy = "leave that node out (--exclude), or check its network; --timeout waits longer"
+    remedy = (
+        "name the network between the nodes, such as OMPI_MCA_btl_tcp_if_include=10.0.0.0/24 (Docker's bridge has the "
+        "same address on every machine), or leave that node out; --timeout waits longer"
+    )
     return Finding("problem", "start", text, remedy)
 
 

@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster.job import number
 from cluster.launch import output_of
 from cluster.loopback import listeners
-from cluster.topology import GPU_VARIABLES, Seat, this_seat
+from cluster.topology import CORES_ON_NODE, GPU_VARIABLES, Seat, this_seat, usable_cores
 from ddrl.launch.processes import stat_of
 from ddrl.placement.resources import available_memory
 from ddrl.programs import python_command
@@ -29,6 +30,7 @@ PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "mpi4py", "ale-py", "gymnasi
 SOURCE = "source of ddrl"
 MPI_LIBRARY = "MPI library"
 NVIDIA_SMI_SECONDS = 15.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 wall_clock = time.time
 
 
@@ -56,6 +58,8 @@ class RankFacts:
         seat: its host, its cores by the affinity mask, its GPUs by the environment.
         versions: package -> version, empty where it is not installed; Python, MPI and ddrl's own source too.
         node_cores: cores that the machine has.
+        free_cores: cores that this rank would have if its launcher did not bind it; 0 if nobody knows.
+        boot_id: that no other machine has, whatever it is called; empty where the system does not say.
         gpus: names of the GPUs that nvidia-smi shows it, each with its UUID; None where there is no nvidia-smi.
         gpus_asked: whether the job or the user gave it GPUs by name.
         memory_bytes: memory that can be had.
@@ -73,6 +77,8 @@ class RankFacts:
     seat: Seat
     versions: dict[str, str]
     node_cores: int
+    free_cores: int
+    boot_id: str
     gpus: list[str] | None
     gpus_asked: bool
     memory_bytes: int
@@ -103,7 +109,9 @@ class RankFacts:
         return self.seat.host
 
 
-def gather_facts(rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_library: str) -> RankFacts:
+def gather_facts(
+    rank: int, world: int, run_dir: str, base: Place, nonce: str, mpi_library: str, launcher: int = 0
+) -> RankFacts:
     """The facts of this process, in a second or so.
 
     Args:
@@ -112,6 +120,7 @@ def gather_facts(rank: int, world: int, run_dir: str, base: Place, nonce: str, m
         base: the folder of the run directory, and what is wrong there.
         nonce: that this rank wrote for the others.
         mpi_library: name and version.
+        launcher: process on this machine that may have bound this rank to cores; 0: there is none.
     """
     seat = this_seat(os.environ)
     return RankFacts(
@@ -120,6 +129,8 @@ def gather_facts(rank: int, world: int, run_dir: str, base: Place, nonce: str, m
         seat=seat,
         versions=versions() | {MPI_LIBRARY: mpi_library},
         node_cores=os.cpu_count() or 1,
+        free_cores=free_cores(launcher, os.environ),
+        boot_id=boot_id(),
         gpus=nvidia_smi_gpus(),
         gpus_asked=bool(seat.gpus) and any(name in os.environ for name in GPU_VARIABLES),
         memory_bytes=available_memory(),
@@ -139,6 +150,22 @@ def listening_addresses() -> list[str]:
     """Addresses at which this rank takes connections, or whatever of its session started it."""
     starters = set(_ancestors(os.getpid(), os.getsid(0)))
     return sorted(address for address, owners in listeners().items() if starters.intersection(owners))
+
+
+def free_cores(launcher: int, environ: Mapping[str, str]) -> int:
+    """The number of cores that a process may use, and so may the ranks that it does not bind; 0 if it has ended."""
+    try:
+        return len(usable_cores(launcher)[: number(environ, CORES_ON_NODE)])
+    except OSError:
+        return 0
+
+
+def boot_id() -> str:
+    """What Linux calls this machine until it is booted again; empty where the system does not say."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _ancestors(process: int, session: int) -> Iterator[int]:

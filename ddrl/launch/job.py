@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from ddrl.launch.restarts import spent_before
 from ddrl.options.wanted import Wanted
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
-from ddrl.placement.start import MARGIN_SECONDS, bounded_start
+from ddrl.placement.start import BEGUN, MARGIN_SECONDS, bounded_start, leave_note, notes
 from ddrl.placement.world import settled_world
 from ddrl.reporting.phases import phase_ended
 from ddrl.reporting.progress import Progress, plain_console
@@ -42,6 +42,7 @@ SHARE_SECONDS = 60.0  # network file systems remember for so long that a directo
 AGREEMENT_SECONDS = run_lock.REQUEUED_SECONDS + SHARE_SECONDS + MARGIN_SECONDS
 """How much longer than --start-seconds the ranks may take to agree: they may wait for a lock and for the directory."""
 JOB_END = "SLURM_JOB_END_TIME"  # seconds since 1970
+SILENCE = "start `ddrl doctor` as this job was started, with the same options: it looks for the cause"
 NOT_DRAWN = "no learning curve and no video, as the job was asked to end: `python -m ddrl.launch.finish {}` makes them"
 
 
@@ -58,11 +59,10 @@ def train_in_job(parse: Callable[[], Wanted], job: Job, environ: Mapping[str, st
     run_config = RunConfig() if wanted is None else wanted.config.run
     world = None if job.size == 1 else mpi_world(job, run_config.start_seconds)
     with contextlib.ExitStack() as stack:
-        limit = run_config.start_seconds + AGREEMENT_SECONDS
-        with contextlib.nullcontext() if world is None else bounded_start(limit):
+        with contextlib.nullcontext() if world is None else bounded_agreement(job.rank, run_config.start_seconds):
             agreed = _accepted(_begin(world, wanted, report, stack, environ))
             path = Path(agreed["run_dir"])
-            _accepted(_share(world, path))
+            _accepted(_share(world, path, agreed["note"]))
         phase_ended("agreement")
         config = rundir.config_from_dict(agreed["config"], str(path))
         programs.outlast_output()
@@ -103,6 +103,25 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
             "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), or the mpirun of the MPI that Python loads"
         )
     return world
+
+
+@contextlib.contextmanager
+def bounded_agreement(rank: int, start_seconds: float) -> Iterator[None]:
+    """A context in which the ranks have AGREEMENT_SECONDS longer than `start_seconds` to agree on the run.
+
+    MPI waits without a word for messages that do not arrive, as when it takes a wrong network. So rank 0 says after
+    `start_seconds` how to look for the cause.
+    """
+    said = f"ddrl: the ranks have not agreed on the run within {start_seconds:g} s; {SILENCE}"
+    timer = threading.Timer(start_seconds, lambda: print(said, file=sys.stderr, flush=True))
+    timer.daemon = True
+    if rank == 0:
+        timer.start()
+    try:
+        with bounded_start(start_seconds + AGREEMENT_SECONDS):
+            yield
+    finally:
+        timer.cancel()
 
 
 def check_world(config: TrainConfig, size: int) -> None:
@@ -212,27 +231,45 @@ def _begin(
         check_time(
             wanted.config, environ, time.time(), spent_before(wanted.resume, wanted.config, wanted.minutes_of_run)
         )
-        return prepare(wanted, stack)
+        agreed = prepare(wanted, stack)
+        path = Path(agreed["run_dir"])
+        if world is not None:
+            leave_note(path, environ, BEGUN)
+        return agreed | {"note": notes(path).get(0)}
 
     return _together(world, report, decide)
 
 
-def _share(world: Any, run_dir: Path) -> dict[str, Any]:
-    """Whether all ranks can write in the run directory: {} or {"refused": why}."""
+def _share(world: Any, run_dir: Path, note: Sequence[Any] | None) -> dict[str, Any]:
+    """Whether all ranks can write in one and the same run directory: {} or {"refused": why}.
+
+    Another machine may have a directory of that name, where no other rank would find what this one writes.
+
+    Args:
+        note: of rank 0, which all must find there; None: there is none.
+    """
     report = {"host": socket.gethostname()}
     end = time.monotonic() + SHARE_SECONDS
-    while not run_dir.is_dir() and time.monotonic() < end:
+    while not (found := run_dir.is_dir() and _has(run_dir, note)) and time.monotonic() < end:
         time.sleep(0.1)
+    here = os.path.abspath(run_dir)  # the ranks may have different working directories
     try:
-        quieten(run_dir)
+        if run_dir.is_dir() and not found:
+            report["refused"] = f"{here} is another directory than rank 0's; all nodes must share the run directory"
+        else:
+            quieten(run_dir)
     except OSError as error:
-        report["refused"] = f"cannot write in {run_dir}: {error.strerror}; all nodes must share the run directory"
+        report["refused"] = f"cannot write in {here}: {error.strerror}; all nodes must share the run directory"
 
     def decide(everyone: list[dict[str, str]]) -> dict[str, Any]:
         _check_all(everyone)
         return {}
 
     return _together(world, report, decide)
+
+
+def _has(run_dir: Path, note: Sequence[Any] | None) -> bool:
+    return note is None or notes(run_dir).get(0) == tuple(note)
 
 
 def quieten(run_dir: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -12,7 +13,7 @@ from cluster.topology import Seat
 from ddrl.commands.doctor import need_of, parse
 from ddrl.doctor import report
 from ddrl.doctor.checks import examine, exit_status, numbers
-from ddrl.doctor.facts import Place, RankFacts
+from ddrl.doctor.facts import Place, RankFacts, free_cores
 from ddrl.doctor.survey import Finding, LinkSpeed, Need, Survey
 
 GB = 10**9
@@ -27,6 +28,8 @@ def facts(rank: int, **changes: object) -> RankFacts:
         seat=Seat(f"n{rank // 2 + 1}", (rank % 2,)),
         versions={"Python": "3.11", "ddrl": "1"},
         node_cores=2,
+        free_cores=1,
+        boot_id=f"b{rank // 2 + 1}",
         gpus=None,
         gpus_asked=False,
         memory_bytes=8 * GB,
@@ -115,6 +118,9 @@ PROBLEMS = {
         survey(facts(0, places=[Place("/tmp", "", 10**6)])), "free space", "/tmp on n1 has 1 MB free",
     ),
     "clock": (survey(skews={"n2": -400.0}), "clocks", "n2 is 400.0 s behind n1"),
+    "one name": (
+        survey(facts(1, boot_id="b3")), "host names", "2 machines are called n1: those of ranks 0 and 1",
+    ),
 }  # fmt: skip
 
 
@@ -147,6 +153,7 @@ WARNINGS = {
         survey(facts(1, rdma=True, locked_bytes=8192)),
         "limits", "8,192 bytes of locked memory on n1 (rank 1): too few for InfiniBand",
     ),
+    "bound": (survey(facts(3, free_cores=16)), "cores", "on n2 2 ranks may use 2 of 16 cores"),
 }  # fmt: skip
 
 
@@ -167,7 +174,7 @@ def test_a_world_of_another_size():
 
 
 def test_workers_bound_to_one_core():
-    state = survey(*(facts(rank, seat=Seat("n1", (0,))) for rank in range(4)), links=(), skews={})
+    state = survey(*(facts(rank, seat=Seat("n1", (0,)), boot_id="b1") for rank in range(4)), links=(), skews={})
     level, check, found = worst(examine(state, NEED))
     assert (level, check) == ("warning", "cores")
     assert found == "on n1 2 workers (ranks 0-1) share 1 of 2 cores"
@@ -217,6 +224,16 @@ def test_gpus():
     unusable = survey(*given, tensorflow_gpus={"n1": 1, "n2": 0})
     assert worst(examine(unusable, NEED)) == ("problem", "GPUs", "n2 has 1 GPU, and TensorFlow can use none")
     assert examine(survey(), dataclasses.replace(NEED, gpus_per_node=2))[0].level == "problem"
+
+
+def test_a_rank_that_its_launcher_did_not_bind_has_what_the_launcher_has(monkeypatch):
+    masks = {0: {3}, 7: {0, 1, 2, 3}}
+    monkeypatch.setattr("cluster.topology.cpu_quota", lambda: math.inf)
+    monkeypatch.setattr("cluster.topology.os.sched_getaffinity", lambda process: masks[process])
+    assert [free_cores(process, {}) for process in masks] == [1, 4]
+    assert free_cores(7, {"SLURM_CPUS_ON_NODE": "2"}) == 2
+    monkeypatch.undo()
+    assert free_cores(1 << 30, {}) == 0, "no process has this number"
 
 
 def test_numbers():

@@ -12,7 +12,7 @@ import pytest
 from cluster.job import Job
 from ddrl import cli
 from ddrl.doctor import examination, probe
-from ddrl.doctor.examination import RankExamination, alone_in_world, late_start, mpi_library
+from ddrl.doctor.examination import RankExamination, alone_in_world, late_start, mpi_library, silent_ranks
 from ddrl.doctor.probe import RANK_0_FILE, Arrival, Probe, job_name, nearest_existing, rank_file
 from ddrl.doctor.survey import Need
 from ddrl.doctor.watch import Died, Overdue, guarded
@@ -99,6 +99,9 @@ def test_what_kept_the_ranks_apart():
     assert late_start(2, arrivals, 60.0).found == (
         "MPI did not start within 60 s, though all ranks came: 0 on n1, 1 on n1"
     )
+    silent = silent_ranks([1], "its plan", arrivals, 60.0)
+    assert silent.found == "rank 1 on n1 did not answer within 60 s (awaited: its plan)"
+    assert silent.remedy.startswith("name the network between the nodes, such as OMPI_MCA_btl_tcp_if_include=")
     wrong = alone_in_world(Job(0, 4, "slurm"), 1, "Open MPI v5")
     assert wrong.found == "4 ranks were started, but each is an MPI world of 1: Open MPI v5 does not know its launcher"
     assert wrong.remedy.startswith("srun --mpi=pmix")

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from ddrl.errors import UsageError
 from ddrl.launch import job, outcome
 from ddrl.options.train_options import parse, settings_of
 from ddrl.options.wanted import Wanted, checked
+from ddrl.placement import start
 from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import EVALUATING
 from ddrl.roles import __main__ as rank_program
@@ -113,7 +115,7 @@ def test_ranks_do_not_wait_without_end_for_what_they_agree_on(second_rank, monke
 
     def begin(*_):
         done.append("begun")
-        return {"run_dir": "run"}
+        return {"run_dir": "run", "note": None}
 
     def share(*_):
         done.append("shared")
@@ -127,6 +129,18 @@ def test_ranks_do_not_wait_without_end_for_what_they_agree_on(second_rank, monke
     assert done == [RunConfig().start_seconds + job.AGREEMENT_SECONDS, "begun", "shared", "free"]
 
 
+@pytest.mark.parametrize("rank, said", [(0, 1), (1, 0)])
+def test_rank_0_says_how_to_look_for_the_cause_of_silence(capsys, monkeypatch, rank, said):
+    monkeypatch.setattr(job, "bounded_start", contextlib.nullcontext)
+    told = ""
+    with job.bounded_agreement(rank, 0.01):
+        end = time.monotonic() + (60.0 if said else 0.1)
+        while not told and time.monotonic() < end:
+            time.sleep(0.01)
+            told = capsys.readouterr().err
+    assert told.count("ddrl: the ranks have not agreed on the run within 0.01 s; start `ddrl doctor` as") == said
+
+
 @pytest.mark.parametrize("error", [RuntimeError("MPI_ERR_PROC_FAILED"), ValueError("no JSON")])
 def test_a_rank_that_dies_before_all_agree_ends_the_job_in_one_line(second_rank, monkeypatch, capsys, error):
     def gather(*_):
@@ -138,6 +152,25 @@ def test_a_rank_that_dies_before_all_agree_ends_the_job_in_one_line(second_rank,
     with pytest.raises(SystemExit, match="1"):
         second_rank()
     assert capsys.readouterr().err == "ddrl: a rank died while the job began\n"
+
+
+def test_a_directory_of_another_machine_with_the_same_name_is_not_the_run_directory(tmp_path, monkeypatch):
+    """Checkpoints, replays, and the request to stop would be where only some of the ranks look."""
+    used = []
+    monkeypatch.setattr(job, "SHARE_SECONDS", 0.0)
+    monkeypatch.setattr(job, "quieten", used.append)
+    environ = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    start.leave_note(tmp_path, environ, start.BEGUN)
+    note = list(start.notes(tmp_path)[0])  # as JSON has it
+    assert job._share(None, tmp_path, note) == {} == job._share(None, tmp_path, None)
+    assert used == [tmp_path, tmp_path]
+    note[1] += 1  # of an earlier start, when the directory was copied
+    refused = f"{tmp_path} is another directory than rank 0's; all nodes must share the run directory"
+    assert job._share(None, tmp_path, note) == {"refused": refused}
+    monkeypatch.chdir(tmp_path.parent)
+    start.clear_notes(tmp_path)
+    assert job._share(None, Path(tmp_path.name), note) == {"refused": refused}
+    assert used == [tmp_path, tmp_path]
 
 
 def resume_or_start(path, *options):

@@ -1,6 +1,7 @@
 """`ddrl train` as one rank of a bare job, without TensorFlow (see tests/parallel/light.py): ranks_bare.py OPTION...
 
 TEST_HANGS names a rank that stops (SIGSTOP) before it has looked at the run directory; the others soon give up.
+TEST_SHARE_SECONDS is how long ranks look for the run directory.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ def hang(rank: str) -> None:
 
 if __name__ == "__main__":
     light.install()
+    if "TEST_SHARE_SECONDS" in os.environ:
+        from ddrl.launch import job
+
+        job.SHARE_SECONDS = float(os.environ["TEST_SHARE_SECONDS"])
     if "TEST_HANGS" in os.environ:
         hang(os.environ["TEST_HANGS"])
     from ddrl.cli import main
