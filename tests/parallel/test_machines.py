@@ -1,4 +1,4 @@
-"""A bare job over two machines, which mpirun starts as it does through ssh. They are name spaces of this one."""
+"""A bare job over two machines, which mpirun starts as it does through ssh. They are namespaces of this one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def folder() -> Iterator[Path]:
     """A directory for both machines, whose name is short: sockets have short names."""
     tried = subprocess.run(["env", *SPACES, "-euc", TRIAL], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
-        pytest.skip(f"no name spaces for two machines: {tried.stderr.strip()}")
+        pytest.skip(f"no namespaces for two machines: {tried.stderr.strip()}")
     path = Path(tempfile.mkdtemp(prefix="ddrl-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)

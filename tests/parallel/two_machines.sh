@@ -1,4 +1,4 @@
-# Two machines made of name spaces of this one: each has a name, a network, shared memory, a mask of /etc/hosts, and a
+# Two machines made of namespaces of this one: each has a name, a network, shared memory, a mask of /etc/hosts, and a
 # directory FOLDER/local of its own; m2 also has its own numbers of processes. Everything else is shared.
 #
 #   unshare --user --map-root-user --mount --net --uts --ipc sh two_machines.sh FOLDER COMMAND...

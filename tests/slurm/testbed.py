@@ -115,7 +115,7 @@ class Cluster:
         return self
 
     def start_node(self, node: str) -> None:
-        """Starts the slurmd of a node in name spaces of its own."""
+        """Starts the slurmd of a node in namespaces of its own."""
         self._start(
             node, "unshare", "--uts", "--ipc", "--mount", "bash", "-ec", NODE, "node", node, str(self.state / "hosts")
         )
