@@ -42,6 +42,11 @@ def raised_at(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
+def says_what_to_do(error: BaseException) -> bool:
+    """Whether an exception in a user's code is a refusal or an error of the system, such as a full disk."""
+    return isinstance(error, (UsageError, MemoryError)) or (isinstance(error, OSError) and error.errno is not None)
+
+
 # What code may raise that reads content of others as if it were sound.
 MALFORMED = (
     ArithmeticError,

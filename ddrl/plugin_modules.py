@@ -200,7 +200,8 @@ def _load(plugin: str) -> str:
         raise UsageError(f"plugin {plugin}: {error}") from error
     except (Exception, SystemExit) as error:  # whatever it raises, it is the plugin that fails
         _forget(before)
-        raise UsageError(f"plugin {plugin} cannot be imported: {in_one_line(error)}{_place(error, plugin)}") from error
+        why = f"{in_one_line(error)}{_place(error, plugin)}{_beside(error, plugin)}"
+        raise UsageError(f"plugin {plugin} cannot be imported: {why}") from error
     finally:
         if outermost:
             _importing.discard(threading.get_ident())
@@ -318,3 +319,13 @@ def _place(error: BaseException, plugin: str) -> str:
     own = [frame for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(plugin)]
     frame = (own or frames)[-1]
     return f" ({os.path.basename(frame.filename)}, line {frame.lineno})"
+
+
+def _beside(error: BaseException, plugin: str) -> str:
+    """What to do if a module that a plugin's file lacks is a file or package beside it; else empty."""
+    name = error.name if isinstance(error, ModuleNotFoundError) and _is_file(plugin) else None
+    directory = os.path.dirname(os.path.abspath(plugin))
+    beside = os.path.join(directory, (name or "").partition(".")[0])
+    if not name or not (os.path.isfile(f"{beside}.py") or os.path.isdir(beside)):
+        return ""
+    return f"; the directory of a plugin is not on Python's path: name it in PYTHONPATH ({directory})"

@@ -286,6 +286,13 @@ def test_what_is_no_plugin_is_refused_in_one_line(name, tmp_path):
     assert "\n" not in str(error.value) and name in str(error.value) and plugin_modules._registered() == before
 
 
+def test_a_plugin_that_imports_a_file_beside_it_is_told_of_the_path(tmp_path):
+    written(tmp_path, "helpers_beside.py", "")
+    said = rf"No module named 'helpers_beside' \(imports.py, line 1\); .* name it in PYTHONPATH \({tmp_path}\)$"
+    with pytest.raises(UsageError, match=said):
+        plugin_modules.load([written(tmp_path, "imports.py", "import helpers_beside\n")])
+
+
 def test_a_module_that_registers_with_gymnasium_alone_is_told_of_another_way(tmp_path, monkeypatch):
     written(tmp_path, "of_gymnasium.py", "")
     monkeypatch.syspath_prepend(tmp_path)

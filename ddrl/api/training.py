@@ -17,7 +17,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import RunFailed, UsageError
 from ddrl.options import train_options, wanted
 from ddrl.placement.resources import this_machine
-from ddrl.reporting.callbacks import Callback
+from ddrl.reporting.callbacks import Callback, check_callback
 from ddrl.reporting.progress import plain_console
 
 
@@ -106,6 +106,7 @@ def _objects_and_names(callbacks: Sequence[Callback | str] | None) -> tuple[list
     for each in here:
         if isinstance(each, type):
             raise UsageError(f"callbacks has the class {each.__name__}: give an object of it, {each.__name__}(...)")
+        check_callback("callbacks", each)
     return here, [each for each in callbacks if isinstance(each, str)]
 
 

@@ -3,20 +3,22 @@ draw them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from ddrl.envs.observations import ObservationFormat, is_plain
+from ddrl.envs.observations import NUMBERS, ObservationFormat, is_plain, short
 from ddrl.envs.spaces import action_space_of, action_taker, legal_components
-from ddrl.errors import UsageError, in_one_line, raised_at
+from ddrl.errors import UsageError, in_one_line, raised_at, says_what_to_do
 from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous, MultiDiscrete
 
 PROBE_SEED = 0  # seed of the reset that shows whether an environment gives masks
 STEP_VALUES = 5  # values that Gymnasium's step returns
+NOTHING_OR_TEXT = (type(None), str)  # types that NumPy would take for NaN, False, True, or a number
 
 
 class Adapted(gymnasium.Wrapper):
@@ -89,10 +91,23 @@ class Adapted(gymnasium.Wrapper):
             return mask
         if ended:
             return np.ones(self._space.head_size, bool)
-        raise self._wrong("allows no action (its action_mask has only zeros); end the episode there")
+        raise self._wrong(self._nothing(mask))
+
+    def _nothing(self, mask: np.ndarray) -> str:
+        """What is wrong with a mask that allows no action, or nothing for a component of one, and what to do."""
+        parts = legal_components(self._space, mask)
+        empty = next(number for number, part in enumerate(parts) if not part.any())
+        which = f" of component {empty}" if len(parts) > 1 else ""
+        remedy = "end the episode there" if self._steps else "begin where one is legal"
+        return f"allows no action{which} (its action_mask has only zeros{' there' if which else ''}); {remedy}"
 
     def _flat(self, given: Any) -> np.ndarray:
         mask = _joined(given)
+        if mask.dtype.kind not in NUMBERS or (mask.dtype.kind == "f" and np.isnan(mask).any()):
+            raise self._wrong(
+                f"gave the action_mask {short(given)} of type {mask.dtype}; "
+                "give it 0 for each illegal action, and 1 for each legal one"
+            )
         size = self._space.head_size
         if self._binary and isinstance(self._space, MultiDiscrete) and len(mask) == len(self._space.counts):
             mask = np.stack([mask != 1, mask != 0], axis=1).ravel()
@@ -135,18 +150,23 @@ def gives_masks(env: gymnasium.Env, game: str) -> bool:
     """
     if not may_give_masks(env, game):
         return False
-    return _has_mask(env.observation_space) or ACTION_MASK in _first_start(env, game)[1]
-
-
-def _first_start(env: gymnasium.Env, game: str) -> tuple[Any, dict]:
-    try:
+    if _has_mask(env.observation_space):
+        return True
+    with first_reset(game):
         given = env.reset(seed=PROBE_SEED)
-    except (UsageError, MemoryError, OSError):  # which say by themselves what to do
-        raise
-    except Exception as error:  # whatever an environment of a user raises
+    return start_of(game, given)[1].get(ACTION_MASK) is not None
+
+
+@contextlib.contextmanager
+def first_reset(game: str) -> Iterator[None]:
+    """Whatever an environment raises at its first reset becomes a UsageError of one line."""
+    try:
+        yield
+    except Exception as error:
+        if says_what_to_do(error):
+            raise
         failed = f"{in_one_line(error)}{raised_at(error)}"
         raise UsageError(f"{game} fails at its first reset: {failed}; fix the environment") from error
-    return start_of(game, given)
 
 
 def start_of(game: str, given: Any) -> tuple[Any, dict]:
@@ -157,11 +177,19 @@ def start_of(game: str, given: Any) -> tuple[Any, dict]:
     raise UsageError(f"{game} gave a {kind} from its reset: have it return (observation, info), where info is a dict")
 
 
-def check_step(game: Any, given: tuple) -> None:
-    """Raises UsageError if a step did not give five values; steps of Gym gave four."""
+def check_step(game: str, given: tuple) -> None:
+    """Raises UsageError if a step did not give five values, as steps of Gym gave four, or one of an impossible type."""
     if len(given) != STEP_VALUES:
         whole = "(observation, reward, terminated, truncated, info)"
         raise UsageError(f"{game} gave {len(given)} values from its step: have it return {whole}")
+    _, reward, terminated, truncated, info = given
+    if type(reward) in NOTHING_OR_TEXT:
+        raise UsageError(f"{game} gave the reward {reward!r:.80} from its step: have it return a number")
+    if type(terminated) in NOTHING_OR_TEXT or type(truncated) in NOTHING_OR_TEXT:
+        flags = f"terminated = {terminated!r:.80} and truncated = {truncated!r:.80}"
+        raise UsageError(f"{game} gave {flags} from its step: have it return True or False for each")
+    if not isinstance(info, dict):
+        raise UsageError(f"{game} gave info of {type(info).__name__} from its step: have it return a dict")
 
 
 def _joined(mask: Any) -> np.ndarray:

@@ -12,9 +12,9 @@ import numpy as np
 
 import ddrl.envs.catch  # registers ddrl/Catch-v0 and ddrl/CatchPicture-v0
 import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
-from ddrl.envs.adapted import Adapted, start_of
+from ddrl.envs.adapted import Adapted, first_reset, start_of
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
-from ddrl.envs.observations import ObservationFormat, as_bytes, in_space
+from ddrl.envs.observations import ObservationFormat, as_bytes, as_numbers, in_space, short
 from ddrl.envs.pinning import pin_thread, use_all_cores
 from ddrl.envs.saved_state import get_simulator_state, gives_state, set_simulator_state, state_keeper
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
@@ -67,7 +67,7 @@ class GymnasiumEnvironment(InTurn):
     ) -> None:
         self._resets = None if reset == "at-once" else ThreadPoolExecutor(1, "resets", use_all_cores)
         self._pause: Future | None = None  # the resets that the last `reset_ended` began
-        self._simulators = [_simulator(make, reset, self._resets) for _ in range(num_envs)]
+        self._simulators = [_simulator(make, reset, self._resets, stamp["game"]) for _ in range(num_envs)]
         env = self._simulators[0].env
         self.players = _players_of(env)
         self.num_envs, self.batch_size = num_envs * self.players, (batch_size or num_envs) * self.players
@@ -128,7 +128,12 @@ class GymnasiumEnvironment(InTurn):
             else:
                 row = self._begin(i)
             seen[rows] = whole(self._observation(row[0]))
-            reward[rows], terminated[rows], truncated[rows], info = row[1:]
+            try:
+                reward[rows], terminated[rows], truncated[rows], info = row[1:]
+            except (TypeError, ValueError) as error:
+                given = f"the reward {short(row[1])}, terminated = {short(row[2])}, and truncated = {short(row[3])}"
+                game = self.stamp["game"]
+                raise UsageError(f"{game} gave {given} from its step: have it return one of each") from error
             points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
             ended[rows] = self._simulators[i].ended
         if self._untried:
@@ -238,7 +243,9 @@ class GymnasiumEnvironment(InTurn):
     def _begin(self, i: int) -> tuple[Any, float, bool, bool, dict]:
         """The first row of simulator i: the start of an episode, or where the random first actions led."""
         simulator, number = self._simulators[i], self._first + i
-        start = start_of(self.stamp["game"], simulator.reset(int(environment_seeds(self._seed, 1, number)[0])))
+        with first_reset(self.stamp["game"]):
+            given = simulator.reset(int(environment_seeds(self._seed, 1, number)[0]))
+        start = start_of(self.stamp["game"], given)
         if self._random_start_steps:
             generator, steps = random_start_of(self._seed, number, self._random_start_steps)
             start = random_start(simulator, start, steps, lambda seen: self._random_action(seen, generator))
@@ -254,10 +261,11 @@ class GymnasiumEnvironment(InTurn):
     def _observation(self, observation: Any) -> np.ndarray:
         """The observation of all rows of a game as an array, once it is checked.
 
-        Raises UsageError if its shape is not that of the space, as it might be broadcast, and if the space has bytes
-        and the cast to bytes would change a number.
+        Raises UsageError if it is not of numbers, if its shape is not that of the space, as it might be broadcast, and
+        if the space has bytes and the cast to bytes would change a number.
         """
-        observation = np.asarray(observation)
+        if not isinstance(observation, np.ndarray) or observation.dtype != self.observation_dtype:
+            observation = in_space(self.stamp["game"], "", as_bytes if self._bytes else as_numbers, observation)
         expected = (self.players, *self.observation_shape) if self.players > 1 else self.observation_shape
         if observation.shape != expected:
             several = f" (its attribute `players` is {self.players}: a row for each)" if self.players > 1 else ""
@@ -265,8 +273,6 @@ class GymnasiumEnvironment(InTurn):
                 f"{self.stamp['game']} gave an observation of shape {observation.shape}, and its observation space has "
                 f"{expected}{several}: fix the environment"
             )
-        if self._bytes and observation.dtype != self.observation_dtype:
-            return in_space(self.stamp["game"], "", as_bytes, observation)
         return observation
 
     def _taken(self, actions: np.ndarray) -> Any:
@@ -280,10 +286,12 @@ def _reset_all(idle: list[Simulator]) -> None:
         simulator.reset_ended()
 
 
-def _simulator(make: Callable[[], gymnasium.Env], reset: str, resets: ThreadPoolExecutor | None) -> Simulator:
+def _simulator(
+    make: Callable[[], gymnasium.Env], reset: str, resets: ThreadPoolExecutor | None, game: str
+) -> Simulator:
     if resets is None:
-        return Simulator(make())
-    return SwappingSimulator(make(), make(), resets) if reset == "swap" else PausingSimulator(make())
+        return Simulator(make(), game)
+    return SwappingSimulator(make(), make(), resets, game) if reset == "swap" else PausingSimulator(make(), game)
 
 
 def _players_of(env: gymnasium.Env) -> int:

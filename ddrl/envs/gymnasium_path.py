@@ -18,7 +18,7 @@ from ddrl.envs.game_names import unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, stamp_of, versions
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.starts import Starts
-from ddrl.errors import UsageError, in_one_line, raised_at
+from ddrl.errors import UsageError, in_one_line, raised_at, says_what_to_do
 
 
 def make_atari(
@@ -180,9 +180,9 @@ def _clear_errors(game: str, game_options: Sequence[str] = ()) -> Iterator[None]
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f"cannot make the game {game!r}: {reason}; `python -m ddrl.envs` lists games"
         raise UsageError(message) from error
-    except (UsageError, MemoryError, OSError):  # which say by themselves what to do
-        raise
     except Exception as error:  # whatever an environment of a user raises
+        if says_what_to_do(error):
+            raise
         given = f"--game-options {' '.join(game_options):.80}: " if game_options else ""
         remedy = "fix the options or the environment" if game_options else "fix the environment"
         message = f"{given}cannot make the game {game!r}: {in_one_line(error)}{raised_at(error)}; {remedy}"

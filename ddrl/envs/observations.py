@@ -14,6 +14,7 @@ from ddrl.errors import UsageError
 from ddrl.structured import ACTION_MASK
 
 LARGEST_ONE_HOT = 1 << 16  # most bytes that a Discrete or MultiDiscrete may become
+NUMBERS = "biuf"  # kinds of NumPy's types that are numbers: bool, int, unsigned, float
 ONE = "observation"  # the field of an observation that is no Dict or Tuple, beside the field of legal actions
 spaces = gymnasium.spaces
 Convert = Callable[[Any], np.ndarray]
@@ -49,7 +50,7 @@ class ObservationFormat:
         self._parts = [(name, path, *_part(game, leaf)) for name, path, leaf in leaves]
         fields = [(name, dtype, shape) for name, _, shape, dtype, _ in self._parts]
         # Entries are simple if they need no conversion and are not nested: their bytes need only be joined.
-        simple = all(len(path) == 1 and convert in (np.asarray, as_bytes) for _, path, _, _, convert in self._parts)
+        simple = all(len(path) == 1 and convert in (as_numbers, as_bytes) for _, path, _, _, convert in self._parts)
         keys = [path[0] for _, path, *_ in self._parts] if simple else []
         self._entries = operator.itemgetter(*keys) if len(keys) > 1 else None
         self.structured = several or mask_size > 0
@@ -102,7 +103,11 @@ class ObservationFormat:
             for value, (shape, dtype) in zip(values, self._plain):
                 if value.shape != shape or (dtype == np.uint8 and value.dtype != dtype):
                     return None
-                parts.append(value if value.dtype is dtype else value.astype(dtype))
+                if value.dtype is not dtype:
+                    if value.dtype.kind not in NUMBERS:
+                        return None
+                    value = value.astype(dtype)
+                parts.append(value)
             return np.ndarray((), self.dtype, bytearray().join(parts))
         except (AttributeError, BufferError, LookupError, TypeError, ValueError):
             return None
@@ -135,9 +140,22 @@ def in_space(game: str, name: str, convert: Convert, value: Any) -> np.ndarray:
         raise UsageError(f"{game} gave {which} beyond its space ({error}): fix the environment") from error
 
 
+def as_numbers(value: Any) -> np.ndarray:
+    """Numbers of any type as an array. Raises ValueError for text, None, or complex numbers, which NumPy would cast."""
+    array = np.asarray(value)
+    if array.dtype.kind not in NUMBERS:
+        raise ValueError(f"{short(value)} of type {array.dtype} is no number")
+    return array
+
+
+def short(value: Any) -> str:
+    """The beginning of a value as text in one line, for messages."""
+    return f"{' '.join(str(value).split()):.60}"
+
+
 def as_bytes(value: Any) -> np.ndarray:
     """Numbers of any type as <uint8>[...]. Raises ValueError if the cast would change one of them."""
-    array = np.asarray(value)
+    array = as_numbers(value)
     if array.dtype == np.uint8:
         return array
     with np.errstate(invalid="ignore"):
@@ -186,13 +204,13 @@ def _part(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], np.dtype,
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub":
         if space.dtype == np.uint8:
             return tuple(space.shape), np.dtype(np.uint8), as_bytes
-        return tuple(space.shape), np.dtype(np.float32), np.asarray
+        return tuple(space.shape), np.dtype(np.float32), as_numbers
     if isinstance(space, spaces.Discrete):
         return _one_hots(game, space, np.array([space.n]), np.array([space.start]))
     if isinstance(space, spaces.MultiDiscrete):
         return _one_hots(game, space, np.ravel(space.nvec), np.ravel(space.start))
     if isinstance(space, spaces.MultiBinary):
-        return tuple(space.shape), np.dtype(bool), np.asarray
+        return tuple(space.shape), np.dtype(bool), as_numbers
     supported = "supported are Box, Discrete, MultiDiscrete, MultiBinary, and a Dict or Tuple of these"
     raise UsageError(f"{game} has the observation space {in_line(space)}; {supported}")
 

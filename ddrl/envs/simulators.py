@@ -21,10 +21,15 @@ Start = tuple[Any, dict]
 
 
 class Simulator:
-    """A simulator that resets its environment when its next step is due."""
+    """A simulator that resets its environment when its next step is due.
 
-    def __init__(self, env: gymnasium.Env) -> None:
-        self.env = env
+    Args:
+        env: the environment.
+        game: its name, for errors.
+    """
+
+    def __init__(self, env: gymnasium.Env, game: str = "the environment") -> None:
+        self.env, self.game = env, game
         self.ended = False  # the last step ended an episode, and none has begun since
 
     @property
@@ -43,7 +48,7 @@ class Simulator:
             observation, info = self._restart()
             return observation, 0.0, False, False, info
         row = self.env.step(action)
-        check_step(self.env, row)
+        check_step(self.game, row)
         observation, reward, terminated, truncated, info = row
         self.ended = bool(terminated or truncated)
         return observation, reward, terminated, truncated, info
@@ -64,8 +69,8 @@ class Simulator:
 class PausingSimulator(Simulator):
     """A simulator that idles after an episode, and shows its last observation, until `reset_ended`."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
+    def __init__(self, env: gymnasium.Env, game: str = "the environment") -> None:
+        super().__init__(env, game)
         self.final: Any = None  # the observation shown while it idles
         self.fresh: Start | None = None  # the episode that begins with the next step
 
@@ -103,10 +108,11 @@ class SwappingSimulator(Simulator):
     Args:
         env, spare: the instances; the spare's seed is derived from the other's.
         resets: runs the spares' resets.
+        game: name of the environment, for errors.
     """
 
-    def __init__(self, env: gymnasium.Env, spare: gymnasium.Env, resets: ThreadPoolExecutor) -> None:
-        super().__init__(env)
+    def __init__(self, env: gymnasium.Env, spare: gymnasium.Env, resets: ThreadPoolExecutor, game: str) -> None:
+        super().__init__(env, game)
         self._spare, self._resets = spare, resets
         self._fresh: Future[Start] | None = None
 

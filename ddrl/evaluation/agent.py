@@ -18,6 +18,7 @@ from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.ops.draws import Draw, draw_for, greedy_actions, split_components
 from ddrl.resumable import AGENT, check_settings
+from ddrl.structured import legal_actions
 from ddrl.types import Continuous
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class Agent:
             floats within the bounds.
 
         Raises:
-            ValueError: the observation has another shape, or a type that cannot be converted without loss.
+            ValueError: the observation has another shape, or a type that cannot be converted without loss; or its mask
+                allows no action.
         """
         rows, single = self._rows(observation)
         return _first_if(single, self.taken(self.chosen(rows, greedy)))
@@ -183,7 +185,13 @@ class Agent:
                 f"an observation of type {rows.dtype}, and the network takes {self.observation_dtype}: "
                 "ddrl.make_environment(run) gives observations as in training"
             )
-        return (rows[None] if single else rows).astype(self.observation_dtype, copy=False), single
+        rows = (rows[None] if single else rows).astype(self.observation_dtype, copy=False)
+        mask = legal_actions(rows)
+        if mask is not None and not isinstance(self.action_space, Continuous):
+            parts = split_components(mask, self.action_space.counts)
+            if not all(part.any(axis=1).all() for part in parts):
+                raise ValueError("an action_mask of zeros, which allows no action: give the mask of the game")
+        return rows, single
 
 
 def load_agent(

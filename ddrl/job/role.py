@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ddrl.errors import in_one_line
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.rundir import RESULT, STOP
@@ -133,7 +133,8 @@ def json_blob(peer: int, topic: Topic, content: Any) -> Blob:
 
 def failure_of(error: BaseException) -> dict[str, str]:
     """The content of FAILED for an exception that is being handled: its traceback, and the error in one line."""
-    return {"text": traceback.format_exc(), "line": in_one_line(error)}
+    place = "" if isinstance(error, UsageError) else raised_at(error)
+    return {"text": traceback.format_exc(), "line": in_one_line(error) + place}
 
 
 def essential_lost(event: Event, layout: JobLayout) -> None:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cluster.job import detect_job
 from ddrl import algorithms, checks
 from ddrl.config import TrainConfig
@@ -33,16 +35,18 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
             and keeps options of its network that do nothing.
 
     Raises:
-        UsageError: neither the emulator nor Gymnasium has the game; the algorithm does not take its actions; a user's
-            network does not suit it, or a user's step function cannot be compiled; the network does not read an option;
-            parameters of --init-from do not suit the network; or a replay, rollouts or batches do not fit into the
-            memory here. Ranks on other hosts check that for themselves.
+        UsageError: neither the emulator nor Gymnasium has the game; its reset fails, or gives what its spaces do not
+            have; the algorithm does not take its actions; a user's network does not suit it, or a user's step function
+            cannot be compiled; the network does not read an option; parameters of --init-from do not suit the network;
+            or a replay, rollouts or batches do not fit into the memory here. Ranks on other hosts check that for
+            themselves.
     """
     from ddrl.envs import make_environment
     from ddrl.memory import check_replay, check_rollouts, replays_of
 
     environment = make_environment(config.environment, num_envs=1)
-    environment.close()
+    with contextlib.closing(environment):
+        begin_game(config, environment)
     algorithms.check_action_space(config, environment.action_space)
     if step := named_step_function(config.optimizer.optimizer):
         step.kernel()
@@ -60,6 +64,28 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     check_replay(config, environment, 1 if alone else replays_of(config), machine.memory_bytes)
     check_rollouts(config, environment, 1 if alone else config.exchange.workers, machine.memory_bytes)
     return environment.action_space
+
+
+def begin_game(config: TrainConfig, environment: VectorEnvironment) -> None:
+    """Begins one game of a user's environment, to see before any rank starts whether its reset fits its spaces.
+
+    Raises:
+        UsageError: the reset fails; its observation or mask is none of the space; or the observation is not finite, and
+            neither a user's network, which may know how to read it, nor a replay, which leaves it out, is used.
+    """
+    from ddrl.envs import is_light
+
+    if not is_light(config.environment):
+        return
+    environment.reset(config.run.seed)
+    observation = environment.recv().observation
+    if not is_own(config.network) or config.has_replay:
+        return
+    for name in observation.dtype.names or ("",):
+        part = observation[name] if name else observation
+        if part.dtype.kind == "f" and not np.isfinite(part).all():
+            wrong = f"{part[~np.isfinite(part)][0]} in its observation{f' {name}' if name else ''}"
+            raise UsageError(f"{config.environment.game} begins with {wrong}: have its reset give finite numbers")
 
 
 def refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:

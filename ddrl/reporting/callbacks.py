@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import queue
 import threading
@@ -32,6 +33,11 @@ QUEUED = 1000
 """Most records that wait for the callbacks; further ones are dropped and counted."""
 END_SECONDS = 30.0
 """Seconds that the callbacks have for waiting records and `on_end` when the run is over."""
+CALLED_WITH = {
+    "on_start": (), "on_metrics": ("record",), "on_evaluation": ("record",), "on_checkpoint": ("record",),
+    "on_event": ("record",), "on_end": ("result",),
+}  # fmt: skip
+"""The methods of a callback, and what each is called with."""
 OWN_EVENTS = ("callback_failed", "callbacks_behind")
 """Events about the callbacks, which are not passed to them."""
 
@@ -85,6 +91,31 @@ class Callback:
 
     def on_end(self, result: Record) -> None:
         """The run, or this part of it, is over: status, message, update, agent_steps, wall_seconds."""
+
+
+def check_callback(of: str, callback: Any) -> None:
+    """Refuses an object that cannot be called as a callback is.
+
+    Args:
+        of: where it comes from, for errors.
+        callback: any object; of a class, only the names of its methods are looked at.
+
+    Raises:
+        UsageError: it lacks a method, or a method does not take what it is called with.
+    """
+    kind = (callback if isinstance(callback, type) else type(callback)).__name__
+    for name, arguments in CALLED_WITH.items():
+        method = getattr(callback, name, None)
+        if not callable(method):
+            raise UsageError(f"{of}: {kind} has no method {name}: derive its class from ddrl.Callback")
+        if isinstance(callback, type):
+            continue
+        try:
+            inspect.signature(method).bind(*arguments)
+        except TypeError as error:
+            raise UsageError(f"{of}: {kind}.{name} is called with ({', '.join(arguments)}): {error}") from error
+        except ValueError:  # a method of a library in C has no signature to look at
+            pass
 
 
 class Trouble(NamedTuple):
@@ -215,7 +246,9 @@ def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
                 there = f"choose one of {', '.join(known)}" if known else "a --plugin may register one"
                 there += did_you_mean(name, known)
                 raise UsageError(f"--{option} {name:.80} is not registered; {there}")
-            built_in.check(registry.get(name))
+            built_in.check(maker := registry.get(name))
+            if isinstance(maker, type):  # what a function makes is looked at once it is made, by the chief
+                check_callback(f"--{option} {name}", maker)
 
 
 def make_callbacks(context: RunContext) -> dict[str, Callback]:
@@ -241,6 +274,7 @@ def _made(option: str, registry: Registry[Callable[..., Callback]], name: str, c
     except Exception as error:
         why = f"{in_one_line(error)}{raised_at(error)}"
         raise UsageError(f"--{option} {name} cannot be made: {why}; fix it") from error
+    check_callback(f"--{option} {name}", made)
     return made
 
 

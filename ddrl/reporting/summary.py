@@ -87,7 +87,10 @@ def _learned(records: Records, game: str) -> list[str]:
     evaluations = [record for record in records if record["kind"] == "evaluation"]
     complete = whole(evaluations)
     if not complete and not online:
-        return ["no episode has ended, so there is no score yet: train for longer"]
+        if any(record.get("scores_not_finite") for record in train):
+            return ["no episode has had a finite score: fix the rewards of the environment"]
+        unending = "a game whose episodes never end needs a time limit"
+        return [f"no episode has ended, so there is no score yet: train for longer; {unending}"]
     newest = bool(complete) and (complete[-1] is evaluations[-1] or not online)
     score = complete[-1]["mean"] if newest else online[-1]
     sentences = [f"score {_of_games(complete[-1])}" if newest else f"score {score:.1f}, mean of {_episodes(train)}"]

@@ -297,6 +297,7 @@ class ChiefRole:
             self.stop(
                 "failed",
                 f"{refused} for gradients that are not finite (the last: {names}): "
+                "fix the environment if its observations or rewards were not (event gradient_not_finite), or else "
                 f"lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, or begin a "
                 f"new run from an earlier checkpoint with --init-from {run}:UPDATE",
                 signaled=True,

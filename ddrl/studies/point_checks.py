@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Iterable
@@ -77,13 +78,13 @@ def refuse_equal(configs: Iterable[TrainConfig]) -> None:
 
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:
-    """Raises UsageError for a game whose environment cannot be made here, for options that its network does not read,
-    and for points that differ only in settings that none of them reads, before a study begins.
+    """Raises UsageError for a game whose environment cannot be made or begun here, for options that its network does
+    not read, and for points that differ only in settings that none of them reads, before a study begins.
 
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
     from ddrl.envs import make_environment
-    from ddrl.options.game_settings import refuse_unread
+    from ddrl.options.game_settings import begin_game, refuse_unread
 
     made: dict[Any, Any] = {}
     configs = list(configs)
@@ -91,7 +92,8 @@ def check_environments(configs: Iterable[TrainConfig]) -> None:
     for config in configs:
         if config.environment not in made:
             made[config.environment] = make_environment(config.environment, 1, training=False)
-            made[config.environment].close()
+            with contextlib.closing(made[config.environment]):
+                begin_game(config, made[config.environment])
         refuse_unread(config, made[config.environment])
 
 

@@ -139,7 +139,12 @@ def masks_of(masks, masked=True, **options):
 @pytest.mark.parametrize(
     "masks, message",
     [
-        (([1, 1, 1], [0, 0, 0]), r"the game at step 1 of an episode allows no action"),
+        (([1, 1, 1], [0, 0, 0]), r"the game at step 1 of an episode allows no action .*only zeros\); end the episode"),
+        (([0, 0, 0],), r"the game at step 0 of an episode allows no action .*only zeros\); begin where one is legal$"),
+        ((np.array(["1", "1", "0"]),), r"gave the action_mask \['1' '1' '0'\] of type <U1; give it 0 for each illegal"),
+        (([1, None, 0],), r"at step 0 of an episode gave the action_mask \[1, None, 0\] of type object; give it 0"),
+        (([1, 1, 1], [1.0, np.nan, 0.0]), r"step 1 of an episode gave the action_mask .*nan.* of type float64; give"),
+        (({"left": 1},), r"gave the action_mask {'left': 1} of type object; give it 0"),
         (([1, 1, 1], [1, 0, 1], [1, 0]), r"at step 2 of an episode gave an action_mask of length 2; give it length 3"),
         (([1, 1, 1], None), r"at step 1 of an episode gave no action_mask, but its first reset gave one"),
     ],
@@ -164,7 +169,7 @@ def test_masks_of_several_components():
     pair, bits = spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)
     flat, parts = np.int8([1, 0, 0, 1, 1]), (np.int8([1, 0]), np.int8([0, 1, 1]))
     assert masks_of((flat, parts), action_space=pair) == [[True, False, False, True, True]] * 2
-    with pytest.raises(UsageError, match="at step 1 of an episode allows no action"):
+    with pytest.raises(UsageError, match="at step 1 of an episode allows no action of component 1 .*only zeros there"):
         masks_of((flat, np.int8([1, 1, 0, 0, 0])), action_space=pair)
     assert masks_of(([0, 2], [1, 0, 1, 1]), action_space=bits) == [[True, False, True, True]] * 2
     table, rows = spaces.MultiDiscrete([[2, 3], [1, 2]]), (parts, (np.int8([1]), np.int8([0, 1])))
@@ -223,17 +228,21 @@ def test_an_observation_that_lacks_its_mask_is_refused():
 
 
 class Resetting(Masking):
-    """Its reset gives what it was told to."""
+    """Its reset gives, or raises, what it was told to, and its step gives what it was told to."""
 
-    def __init__(self, given, action_space=None):
+    def __init__(self, given, action_space=None, step=()):
         super().__init__([], action_space)
-        self._given = given
+        self._given, self._step = given, step
 
     def reset(self, *, seed=None, options=None):
-        return self._given
+        return raising(self._given) if isinstance(self._given, Exception) else self._given
 
     def step(self, action):
-        return np.zeros(2, np.float32), 0.0, False, {}
+        return self._step
+
+
+def raising(error):
+    raise error
 
 
 class Unseeded(Masking):
@@ -257,6 +266,14 @@ MISTAKEN = {
     "it has no spaces": (gymnasium.Env, "--game test-wrong has no observation_space: set it where"),
     "its reset is that of Gym": (lambda: Resetting(ROW), "test-wrong gave a ndarray from its reset: have it return"),
     "its reset gives no info": (lambda: Resetting((ROW, None)), "test-wrong gave a tuple from its reset: have it"),
+    "its reset finds no engine": (
+        lambda: Resetting(OSError("no engine")),
+        r"test-wrong fails at its first reset: OSError: no engine \(test_adapted.py, line \d+\); fix the environment",
+    ),
+    "its engine is not there": (
+        lambda: raising(OSError("no engine")),
+        r"cannot make the game 'test-wrong': OSError: no engine \(test_adapted.py, line \d+\); fix the environment",
+    ),
     "its reset takes no seed": (
         lambda: Unseeded([]), r"test-wrong fails at its first reset: TypeError: .*seed.* \(adapted.py, line \d+\); fix"
     ),
@@ -282,11 +299,55 @@ def test_a_reset_that_no_trial_came_before_is_looked_at_in_the_first_row():
             env.recv()
 
 
+STEPS = {
+    "four values": ((ROW, 0.0, False, {}), "4 values from its step: have it return .observation, reward, terminated"),
+    "no reward": ((ROW, None, False, False, {}), "the reward None from its step: have it return a number"),
+    "a reward as text": ((ROW, "1", False, False, {}), "the reward '1' from its step: have it return a number"),
+    "two rewards": ((ROW, np.ones(2), False, False, {}), r"the reward \[1. 1.\], terminated = False, .* one of each"),
+    "no end": ((ROW, 0.0, None, False, {}), "terminated = None and truncated = False from its step: have it return"),
+    "an end as text": ((ROW, 0.0, False, "False", {}), "terminated = False and truncated = 'False' from its step"),
+    "no info": ((ROW, 0.0, False, False, None), "info of NoneType from its step: have it return a dict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiBinary(2)], ids=["as it is", "adapted"])
-def test_a_step_of_four_values_is_refused(space):
-    plugins.register_environment("test-gym", lambda: Resetting((ROW, {}), space))
-    with pytest.raises(UsageError, match="gave 4 values from its step: have it return .observation, reward, terminat"):
+def test_a_step_that_gives_something_else_is_refused_with_the_name_of_the_game(space, name):
+    step, message = STEPS[name]
+    plugins.register_environment("test-gym", lambda: Resetting((ROW, {}), space, step))
+    with pytest.raises(UsageError, match=f"^test-gym gave {message}") as error:
         play(make_environment(EnvironmentConfig(game="test-gym"), 1), 2)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "observation, message",
+    [
+        (None, "None of type object is no number"),
+        (np.array(["a", "b"]), "'a' 'b'. of type <U1 is no number"),
+        (np.array([0.5, None]), "0.5 None. of type object is no number"),
+        (ROW.astype(complex), "of type complex128 is no number"),
+        ([[0.5], [0.5, 0.5]], "inhomogeneous"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("entries", [0, 1, 2])
+def test_observations_that_are_no_numbers_are_refused_with_the_name_of_the_game(observation, message, entries):
+    names = "ab"[:entries]
+    space = spaces.Dict({name: spaces.Box(0, 1, (2,)) for name in names}) if entries else spaces.Box(0, 1, (2,))
+    given = dict.fromkeys(names, observation) if entries else observation
+    texts = type("Texts", (Resetting,), {"observation_space": space})
+    plugins.register_environment("test-text", lambda: texts((given, {})))
+    env = make_environment(EnvironmentConfig(game="test-text"), 1)
+    env.reset(0)
+    with pytest.raises(UsageError, match=f"^test-text gave an observation {names[:1]}.*beyond its space .*{message}"):
+        env.recv()
+
+
+def test_a_mask_of_none_is_no_mask():
+    plugins.register_environment("test-unmasked", lambda: Resetting((ROW, {ACTION_MASK: None})))
+    env = make_environment(EnvironmentConfig(game="test-unmasked"), 1)
+    assert env.observation_dtype == np.float32
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiBinary(2)], ids=["as it is", "adapted"])
@@ -302,6 +363,14 @@ def test_pixels_that_are_no_bytes_are_refused_and_others_are_cast(space):
     gray.reset(0)
     with pytest.raises(UsageError, match=r"test-gray gave an observation beyond its space \(float64 0.5 is no uint8\)"):
         gray.recv()
+
+
+def test_a_first_reset_that_no_trial_came_before_and_that_raises_is_named():
+    plugins.register_environment("test-raises", lambda: Resetting(OSError("no engine"), spaces.Box(-1, 1, (2,))))
+    env = make_environment(EnvironmentConfig(game="test-raises"), 1)
+    env.reset(0)
+    with pytest.raises(UsageError, match="^test-raises fails at its first reset: OSError: no engine .test_adapted.py"):
+        env.recv()
 
 
 @pytest.mark.parametrize("players, rows", [(("white", "black"), 1), (np.int64(2), 2)])

@@ -360,4 +360,8 @@ def test_games_of_any_spaces(actions, tmp_path):
             observation, _ = env.reset()
     several = np.stack([observation] * 3)
     assert len(agent.act(several)) == len(agent.values(several)) == 3
+    if "action_mask" in several.dtype.names:
+        several["action_mask"][1] = False
+        with pytest.raises(ValueError, match="an action_mask of zeros, which allows no action: give the mask of the g"):
+            agent.act(several)
     env.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 
+import gymnasium
+import numpy as np
 import pytest
 
 from ddrl import plugins, trial
@@ -62,6 +64,52 @@ def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
     ready(parse(f"{line} --game Pendulum-v1 --no-video"), MACHINE, tell=told.append)
     said = [text for text in told if text.startswith("warning: rewards of Pendulum-v1 are clipped to [-1, 1]")]
     assert [text.rpartition("; give ")[2] for text in said] == ([remedy] if remedy else [])
+
+
+class Begins(gymnasium.Env):
+    """Its reset gives this observation and info."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+
+    def __init__(self, observation, actions, **info):
+        self.action_space, self._start = actions, (observation, info)
+
+    def reset(self, *, seed=None, options=None):
+        return self._start
+
+
+@pytest.fixture
+def begins():
+    """Registers an environment that begins so, as the game begins."""
+    yield lambda *start, **info: plugins.register_environment("begins", lambda: Begins(*start, **info))
+    plugins.environments.remove("begins")
+
+
+DISCRETE, BOX = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (1,))
+
+
+@pytest.mark.parametrize(
+    "observation, actions, info, message",
+    [
+        ([0, 0], DISCRETE, {"action_mask": [1, 1]}, "begins at step 0 of an episode gave an action_mask of length 2"),
+        ([0, 0], DISCRETE, {"action_mask": [0, 0, 0]}, "begins at step 0 of an episode allows no action"),
+        ([0], DISCRETE, {}, r"begins gave an observation of shape \(1,\), and its observation space has \(2,\)"),
+        ([0], BOX, {}, r"begins gave an observation of shape \(1,\), and its observation space has \(2,\)"),
+        (["a", "b"], BOX, {}, "begins gave an observation beyond its space"),
+        ([np.nan, 0], BOX, {}, "begins begins with nan in its observation: have its reset give finite numbers"),
+    ],
+)
+def test_a_game_that_does_not_begin_as_its_spaces_say_is_refused_before_the_run(
+    begins, observation, actions, info, message
+):
+    begins(np.array(observation), actions, **info)
+    with pytest.raises(UsageError, match=f"^{message}"):
+        check_game(parse("ppo --preset smoke --game begins").config, MACHINE)
+
+
+def test_what_a_replay_leaves_out_may_be_in_a_first_observation(begins):
+    begins(np.array([np.nan, 0]), DISCRETE)
+    assert check_game(parse("dqn --preset smoke --game begins").config, MACHINE) == Discrete(3)
 
 
 def test_an_option_that_does_nothing_is_told_of_before_the_run():

@@ -246,6 +246,37 @@ def test_a_callback_may_have_a_method_of_any_other_name_and_one_that_cannot_be_m
         make_callbacks(RunContext(config("fails"), tmp_path))
 
 
+class Recorded(Callback):
+    def on_start(self, record):
+        """What begins has no record."""
+
+
+class Bare:
+    def on_start(self):
+        """The only method."""
+
+
+@pytest.mark.parametrize(
+    "made, message",
+    [
+        (Bare(), "Bare has no method on_metrics: derive its class from ddrl.Callback"),
+        (None, "NoneType has no method on_start: derive its class from ddrl.Callback"),
+        (Recorded(), r"Recorded.on_start is called with \(\): missing a required argument: 'record'"),
+    ],
+)
+def test_what_cannot_be_called_as_a_callback_is_refused(mine, tmp_path, made, message):
+    plugins.register_callback("made", lambda context: made)
+    config = type("Config", (), {"run": RunConfig(loggers=(), callbacks=("made",))})
+    with pytest.raises(UsageError, match=f"^--callbacks made: {message}$"):
+        make_callbacks(RunContext(config, tmp_path))
+
+
+def test_a_class_that_is_no_callback_is_refused_before_it_makes_anything(mine):
+    plugins.register_callback("bare", Bare)
+    with pytest.raises(UsageError, match="^--callbacks bare: Bare has no method on_metrics: derive its class from"):
+        check_names([], ["bare"])
+
+
 def test_new_starts_that_no_chief_could_tell_of_are_told_first(monkeypatch, tmp_path):
     kept = Kept()
     monkeypatch.setattr(plugins, "callbacks", plugins.Registry("callback"))

@@ -137,9 +137,18 @@ def test_counts_are_those_of_the_end_and_the_rate_is_that_of_training(tmp_path):
     assert "60,000 agent steps, 1,234 updates in 3:20, 300 agent steps/s" in flat(summarized(tmp_path))
 
 
+def test_scores_that_are_all_infinite_are_no_lack_of_episodes(tmp_path):
+    writer = MetricsWriter(tmp_path)
+    now = {"wall_seconds": 100.0, "update": 4, "agent_steps": 60_000, "scores_not_finite": 7}
+    writer.write({name: value for name, value in (TRAIN | now).items() if not name.startswith("online")})
+    writer.close()
+    assert "no episode has had a finite score: fix the rewards of the environment" in flat(summarized(tmp_path))
+
+
 def test_a_run_that_did_nothing(tmp_path):
     text = summarized(tmp_path)
-    assert "no episode has ended" in text and "--resume" not in text and "no checkpoint was saved" in flat(text)
+    assert "no episode has ended" in text and "a game whose episodes never end needs a time limit" in flat(text)
+    assert "--resume" not in text and "no checkpoint was saved" in flat(text)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from contextlib import nullcontext
 
+import gymnasium
+import numpy as np
 import pytest
 
-from ddrl import plugin_modules
+from ddrl import plugin_modules, plugins
 from ddrl.errors import UsageError
 from ddrl.studies.measures import EVALUATION
 from ddrl.studies.point_checks import check_environments
@@ -98,6 +100,21 @@ def test_variants_of_a_layer_that_the_network_lacks_are_refused():
         what = "--fc-neurons 256 and --fc-neurons 64: points differ in it, and only --network ba3c uses it"
         with pytest.raises(UsageError, match=what) if refused else nullcontext():
             check_environments(point.config for point in points)
+
+
+class Misshapen(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3), {}
+
+
+def test_a_game_that_does_not_begin_as_its_spaces_say_is_refused_before_the_study():
+    plugins.register_environment("misshapen", Misshapen)
+    points = VARIANTS.points(settings(variants=("a:", "b:--discount 0.9"), games=("misshapen",)), MACHINE)
+    with pytest.raises(UsageError, match=r"^misshapen gave an observation of shape \(3,\)"):
+        check_environments(point.config for point in points)
+    plugins.environments.remove("misshapen")
 
 
 def test_switches_that_no_variant_reads_are_named_as_they_are_typed():
