@@ -212,8 +212,9 @@ def silent_ranks(ranks: list[int], waiting: str, arrivals: Mapping[int, Arrival]
     named = f"{plural('rank', len(ranks))} {numbers(ranks)}{on}"
     text = f"{named} did not answer within {seconds:g} s (awaited: {waiting})"
     remedy = (
-        "name the network between the nodes, such as OMPI_MCA_btl_tcp_if_include=10.0.0.0/24 (Docker's bridge has the "
-        "same address on every machine), or leave that node out; --timeout waits longer"
+        "leave that node out (--exclude in Slurm), or check its network; if MPI took a wrong one, such as Docker's "
+        "bridge, whose address is the same on every machine, name the right one (Open MPI: "
+        "OMPI_MCA_btl_tcp_if_include=192.168.1.0/24); --timeout waits longer"
     )
     return Finding("problem", "start", text, remedy)
 

@@ -144,7 +144,7 @@ def as_numbers(value: Any) -> np.ndarray:
     """Numbers of any type as an array. Raises ValueError for text, None, or complex numbers, which NumPy would cast."""
     array = np.asarray(value)
     if array.dtype.kind not in NUMBERS:
-        raise ValueError(f"{short(value)} of type {array.dtype} is no number")
+        raise ValueError(f"{short(value)} of type {array.dtype} is not a number")
     return array
 
 

@@ -99,6 +99,7 @@ class Agent:
                 allows no action.
         """
         rows, single = self._rows(observation)
+        self._check_legal(rows)
         return _first_if(single, self.taken(self.chosen(rows, greedy)))
 
     def chosen(self, observations: np.ndarray, greedy: bool = True) -> np.ndarray:
@@ -185,13 +186,17 @@ class Agent:
                 f"an observation of type {rows.dtype}, and the network takes {self.observation_dtype}: "
                 "ddrl.make_environment(run) gives observations as in training"
             )
-        rows = (rows[None] if single else rows).astype(self.observation_dtype, copy=False)
+        return (rows[None] if single else rows).astype(self.observation_dtype, copy=False), single
+
+    def _check_legal(self, rows: np.ndarray) -> None:
         mask = legal_actions(rows)
-        if mask is not None and not isinstance(self.action_space, Continuous):
-            parts = split_components(mask, self.action_space.counts)
-            if not all(part.any(axis=1).all() for part in parts):
-                raise ValueError("an action_mask of zeros, which allows no action: give the mask of the game")
-        return rows, single
+        if mask is None or isinstance(self.action_space, Continuous):
+            return
+        parts = split_components(mask, self.action_space.counts)
+        none = np.flatnonzero(~np.all([part.any(axis=1) for part in parts], axis=0))
+        if len(none):
+            of = f" (observation {none[0]})" if len(rows) > 1 else ""
+            raise ValueError(f"an action_mask of zeros, which allows no action: give the mask of the game{of}")
 
 
 def load_agent(

@@ -255,7 +255,9 @@ def _share(world: Any, run_dir: Path, note: Sequence[Any] | None) -> dict[str, A
     here = os.path.abspath(run_dir)  # the ranks may have different working directories
     try:
         if run_dir.is_dir() and not found:
-            report["refused"] = f"{here} is another directory than rank 0's; all nodes must share the run directory"
+            report["refused"] = (
+                f"{here} is not the same directory as on rank 0; choose a --run-dir that all nodes share"
+            )
         else:
             quieten(run_dir)
     except OSError as error:

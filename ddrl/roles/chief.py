@@ -297,9 +297,9 @@ class ChiefRole:
             self.stop(
                 "failed",
                 f"{refused} for gradients that are not finite (the last: {names}): "
-                "fix the environment if its observations or rewards were not (event gradient_not_finite), or else "
-                f"lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, or begin a "
-                f"new run from an earlier checkpoint with --init-from {run}:UPDATE",
+                "fix the environment if its observations or rewards were not finite (event gradient_not_finite); "
+                f"otherwise lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, "
+                f"or begin a new run from an earlier checkpoint with --init-from {run}:UPDATE",
                 signaled=True,
             )
 

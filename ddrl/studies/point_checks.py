@@ -84,17 +84,19 @@ def check_environments(configs: Iterable[TrainConfig]) -> None:
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
     from ddrl.envs import make_environment
+    from ddrl.networks import is_own
     from ddrl.options.game_settings import begin_game, refuse_unread
 
     made: dict[Any, Any] = {}
     configs = list(configs)
     refuse_equal(configs)
     for config in configs:
-        if config.environment not in made:
-            made[config.environment] = make_environment(config.environment, 1, training=False)
-            with contextlib.closing(made[config.environment]):
-                begin_game(config, made[config.environment])
-        refuse_unread(config, made[config.environment])
+        read = config.environment, is_own(config.network), config.has_replay  # by `begin_game`
+        if read not in made:
+            made[read] = make_environment(config.environment, 1, training=False)
+            with contextlib.closing(made[read]):
+                begin_game(config, made[read])
+        refuse_unread(config, made[read])
 
 
 def _given(settings: StudySettings) -> set[str]:

@@ -108,6 +108,7 @@ def test_every_draw_has_a_bound_with_its_reason():
         (drawn("apex-dqn", "rank-stop", "shard", wakes=False), "ends", (0,)),
         (drawn("apex-dqn", "child-kill", "actor"), "goes on", (1,)),
         (drawn("ppo", "child-kill", "simulator"), "ends", (1,)),
+        (drawn("ppo", "child-term", "simulator"), "goes on", (1,)),
         (drawn("sync", "rank-term", "server"), "ends", (0,)),
         (drawn("sync", "launcher-int", "launcher"), "ends", (0,)),
         (drawn("sync", "launcher-kill", "launcher"), "ends", (-9,)),

@@ -323,10 +323,10 @@ def test_a_step_that_gives_something_else_is_refused_with_the_name_of_the_game(s
 @pytest.mark.parametrize(
     "observation, message",
     [
-        (None, "None of type object is no number"),
-        (np.array(["a", "b"]), "'a' 'b'. of type <U1 is no number"),
-        (np.array([0.5, None]), "0.5 None. of type object is no number"),
-        (ROW.astype(complex), "of type complex128 is no number"),
+        (None, "None of type object is not a number"),
+        (np.array(["a", "b"]), "'a' 'b'. of type <U1 is not a number"),
+        (np.array([0.5, None]), "0.5 None. of type object is not a number"),
+        (ROW.astype(complex), "of type complex128 is not a number"),
         ([[0.5], [0.5, 0.5]], "inhomogeneous"),
     ],
     ids=str,

@@ -165,7 +165,7 @@ def test_a_directory_of_another_machine_with_the_same_name_is_not_the_run_direct
     assert job._share(None, tmp_path, note) == {} == job._share(None, tmp_path, None)
     assert used == [tmp_path, tmp_path]
     note[1] += 1  # of an earlier start, when the directory was copied
-    refused = f"{tmp_path} is another directory than rank 0's; all nodes must share the run directory"
+    refused = f"{tmp_path} is not the same directory as on rank 0; choose a --run-dir that all nodes share"
     assert job._share(None, tmp_path, note) == {"refused": refused}
     monkeypatch.chdir(tmp_path.parent)
     start.clear_notes(tmp_path)

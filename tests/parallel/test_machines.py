@@ -82,7 +82,8 @@ def test_a_directory_that_only_has_the_same_name_on_both_is_refused_in_one_line(
         (folder / place).mkdir(parents=True)
     with train(folder, folder / "local" / "run", "--max-updates", "3") as job:
         assert job.wait() == 2, job.output
-    line = f"ddrl: rank 1 on m2: {folder}/local/run is another directory than rank 0's; all nodes must share"
+    why = "is not the same directory as on rank 0; choose a --run-dir that all nodes share"
+    line = f"ddrl: rank 1 on m2: {folder}/local/run {why}"
     assert job.output.count("ddrl: ") == job.output.count(line) == 1, job.output
     assert not any((folder / "m2" / "run").iterdir())
 

@@ -95,7 +95,7 @@ def test_refused_steps_are_named_and_counted_and_end_the_run_at_the_limit(play):
     job.chief.advance()
     result = job.ended()
     assert result["status"] == "failed" and "2 steps were refused" in result["message"]
-    assert "fix the environment if its observations or rewards were not (event grad" in result["message"]
+    assert "fix the environment if its observations or rewards were not finite (event grad" in result["message"]
     assert f"clip (--clip-global-norm) with `ddrl train --resume {job.run_dir} ...`" in result["message"]
     assert result["message"].endswith(f"from an earlier checkpoint with --init-from {job.run_dir}:UPDATE")
     assert [event["workers"] for event in job.events("gradient_refused")] == [[1], [0, 1]]

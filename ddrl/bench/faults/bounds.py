@@ -139,5 +139,6 @@ def _silent(draw: Draw) -> Bound:
 
 def _child(system: System, draw: Draw) -> Bound:
     if system.children == "simulator":
-        return STALLS if draw.kind == "child-stop" else FAILS
+        unmoved = dataclasses.replace(GOES_ON, why="a simulator process leaves signals that ask for a stop to its rank")
+        return {"child-stop": STALLS, "child-kill": FAILS, "child-term": unmoved}[draw.kind]
     return _silent(draw) if draw.kind == "child-stop" else GOES_ON
