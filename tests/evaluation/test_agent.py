@@ -364,4 +364,5 @@ def test_games_of_any_spaces(actions, tmp_path):
         several["action_mask"][1] = False
         with pytest.raises(ValueError, match="an action_mask of zeros, which allows no action: give the mask of the g"):
             agent.act(several)
+        assert len(agent.values(several)) == 3  # an episode may end where no action is legal
     env.close()

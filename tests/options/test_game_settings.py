@@ -14,6 +14,7 @@ from ddrl.errors import UsageError
 from ddrl.options import train_options
 from ddrl.options.game_settings import check_game
 from ddrl.options.wanted import ready
+from ddrl.studies.point_checks import check_environments
 from ddrl.types import Discrete, Machine
 
 pytestmark = pytest.mark.slow  # Gymnasium is imported
@@ -110,6 +111,14 @@ def test_a_game_that_does_not_begin_as_its_spaces_say_is_refused_before_the_run(
 def test_what_a_replay_leaves_out_may_be_in_a_first_observation(begins):
     begins(np.array([np.nan, 0]), DISCRETE)
     assert check_game(parse("dqn --preset smoke --game begins").config, MACHINE) == Discrete(3)
+
+
+def test_another_point_of_a_study_may_need_what_a_replay_leaves_out(begins):
+    begins(np.array([np.nan, 0]), DISCRETE)
+    dqn, ppo = (parse(f"{name} --preset smoke --game begins").config for name in ("dqn", "ppo"))
+    assert dqn.environment == ppo.environment
+    with pytest.raises(UsageError, match="^begins begins with nan in its observation"):
+        check_environments([dqn, ppo])
 
 
 def test_an_option_that_does_nothing_is_told_of_before_the_run():
