@@ -143,8 +143,8 @@ class RankExamination:
         from ddrl.doctor.talk import Talk, follow, lead
 
         probe, seconds = self._probe, self._timeout_seconds
-        ranks, run_dir = (comm.Get_rank(), comm.Get_size()), str(self._run_dir)
-        own = facts.gather_facts(*ranks, run_dir, self._base, probe.nonce, library, self._launcher)
+        rank, world, run_dir = comm.Get_rank(), comm.Get_size(), str(self._run_dir)
+        own = facts.gather_facts(rank, world, run_dir, self._base, probe.nonce, library, self._launcher)
         if own.rank > 0:
             follow(Talk(comm, 4 * seconds), own, probe, began)
             return 0

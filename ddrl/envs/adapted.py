@@ -3,8 +3,7 @@ draw them."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -152,21 +151,19 @@ def gives_masks(env: gymnasium.Env, game: str) -> bool:
         return False
     if _has_mask(env.observation_space):
         return True
-    with first_reset(game):
-        given = env.reset(seed=PROBE_SEED)
-    return start_of(game, given)[1].get(ACTION_MASK) is not None
+    return first_start(game, lambda: env.reset(seed=PROBE_SEED))[1].get(ACTION_MASK) is not None
 
 
-@contextlib.contextmanager
-def first_reset(game: str) -> Iterator[None]:
-    """Whatever an environment raises at its first reset becomes a UsageError of one line."""
+def first_start(game: str, reset: Callable[[], Any]) -> tuple[Any, dict]:
+    """Observation and info of a first reset. Whatever an environment raises becomes a UsageError of one line."""
     try:
-        yield
+        given = reset()
     except Exception as error:
         if says_what_to_do(error):
             raise
         failed = f"{in_one_line(error)}{raised_at(error)}"
         raise UsageError(f"{game} fails at its first reset: {failed}; fix the environment") from error
+    return start_of(game, given)
 
 
 def start_of(game: str, given: Any) -> tuple[Any, dict]:

@@ -12,7 +12,7 @@ import numpy as np
 
 import ddrl.envs.catch  # registers ddrl/Catch-v0 and ddrl/CatchPicture-v0
 import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
-from ddrl.envs.adapted import Adapted, first_reset, start_of
+from ddrl.envs.adapted import Adapted, first_start
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
 from ddrl.envs.observations import ObservationFormat, as_bytes, as_numbers, in_space, short
 from ddrl.envs.pinning import pin_thread, use_all_cores
@@ -243,9 +243,8 @@ class GymnasiumEnvironment(InTurn):
     def _begin(self, i: int) -> tuple[Any, float, bool, bool, dict]:
         """The first row of simulator i: the start of an episode, or where the random first actions led."""
         simulator, number = self._simulators[i], self._first + i
-        with first_reset(self.stamp["game"]):
-            given = simulator.reset(int(environment_seeds(self._seed, 1, number)[0]))
-        start = start_of(self.stamp["game"], given)
+        seed = int(environment_seeds(self._seed, 1, number)[0])
+        start = first_start(self.stamp["game"], lambda: simulator.reset(seed))
         if self._random_start_steps:
             generator, steps = random_start_of(self._seed, number, self._random_start_steps)
             start = random_start(simulator, start, steps, lambda seen: self._random_action(seen, generator))

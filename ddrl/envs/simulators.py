@@ -28,7 +28,7 @@ class Simulator:
         game: its name, for errors.
     """
 
-    def __init__(self, env: gymnasium.Env, game: str = "the environment") -> None:
+    def __init__(self, env: gymnasium.Env, game: str) -> None:
         self.env, self.game = env, game
         self.ended = False  # the last step ended an episode, and none has begun since
 
@@ -69,7 +69,7 @@ class Simulator:
 class PausingSimulator(Simulator):
     """A simulator that idles after an episode, and shows its last observation, until `reset_ended`."""
 
-    def __init__(self, env: gymnasium.Env, game: str = "the environment") -> None:
+    def __init__(self, env: gymnasium.Env, game: str) -> None:
         super().__init__(env, game)
         self.final: Any = None  # the observation shown while it idles
         self.fresh: Start | None = None  # the episode that begins with the next step

@@ -20,6 +20,7 @@ from ddrl.networks.spaces import Spaces, keras_name
 
 _NUMBERED = re.compile(r"_\d+$")
 _RANDOM = ("dropout", "recurrent_dropout", "rate", "stddev")  # settings of Keras' layers that draw random numbers
+_PURE = "the outputs must be a function of parameters and observations alone"
 KEEPS_STATE = (
     "has stateful=True, and a policy keeps no state from step to step: leave it out, and stack observations; the layer "
     "then begins each window of them with zeros"
@@ -93,8 +94,8 @@ class KerasNetwork(Network):
         outputs, after = self._model.stateless_call(variables, seeds, inputs)
         if any(one is not other for one, other in zip(seeds, after, strict=True)):
             raise UsageError(
-                f"network {self.name}: a recurrent layer draws random numbers with its seed_generator, and the outputs "
-                "must be a function of parameters and observations alone: draw none"
+                f"network {self.name}: a recurrent layer draws random numbers with its seed_generator, and {_PURE}: "
+                "draw none"
             )
         return {name: tf.cast(x, tf.float32) for name, x in _by_name(outputs, self._spaces).items()}
 
@@ -195,8 +196,8 @@ def _unread_seeds(name: str, model: Any) -> set[int]:
         for setting in _RANDOM:
             if value := getattr(layer, setting, 0):
                 raise UsageError(
-                    f"network {name}: layer {where} has {setting}={value}, and the outputs must be a function of "
-                    f"parameters and observations alone: set {setting} to 0, or leave the layer out"
+                    f"network {name}: layer {where} has {setting}={value}, and {_PURE}: "
+                    f"set {setting} to 0, or leave the layer out"
                 )
         if hasattr(layer, "recurrent_dropout"):
             unread.add(id(generator.state))

@@ -17,7 +17,7 @@ from ddrl.errors import UsageError
 from ddrl.exchange.step_functions import named_step_function
 from ddrl.init_from import source_of
 from ddrl.networks import is_own
-from ddrl.structured import field_types
+from ddrl.structured import field_types, float_fields
 from ddrl.trial import try_network
 from ddrl.types import ActionSpace, Continuous, Machine
 
@@ -81,9 +81,9 @@ def begin_game(config: TrainConfig, environment: VectorEnvironment) -> None:
     observation = environment.recv().observation
     if not is_own(config.network) or config.has_replay:
         return
-    for name in observation.dtype.names or ("",):
+    for name in float_fields(observation.shape[1:], observation.dtype):
         part = observation[name] if name else observation
-        if part.dtype.kind == "f" and not np.isfinite(part).all():
+        if not np.isfinite(part).all():
             wrong = f"{part[~np.isfinite(part)][0]} in its observation{f' {name}' if name else ''}"
             raise UsageError(f"{config.environment.game} begins with {wrong}: have its reset give finite numbers")
 

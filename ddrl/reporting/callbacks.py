@@ -33,11 +33,6 @@ QUEUED = 1000
 """Most records that wait for the callbacks; further ones are dropped and counted."""
 END_SECONDS = 30.0
 """Seconds that the callbacks have for waiting records and `on_end` when the run is over."""
-CALLED_WITH = {
-    "on_start": (), "on_metrics": ("record",), "on_evaluation": ("record",), "on_checkpoint": ("record",),
-    "on_event": ("record",), "on_end": ("result",),
-}  # fmt: skip
-"""The methods of a callback, and what each is called with."""
 OWN_EVENTS = ("callback_failed", "callbacks_behind")
 """Events about the callbacks, which are not passed to them."""
 
@@ -91,6 +86,14 @@ class Callback:
 
     def on_end(self, result: Record) -> None:
         """The run, or this part of it, is over: status, message, update, agent_steps, wall_seconds."""
+
+
+CALLED_WITH = {
+    name: list(inspect.signature(method).parameters)[1:]
+    for name, method in vars(Callback).items()
+    if name.startswith("on_")
+}
+"""The methods of a callback, and what each is called with."""
 
 
 def check_callback(of: str, callback: Any) -> None:

@@ -291,7 +291,7 @@ class InPlace(Named):
 
 
 def test_a_saved_state_stays_as_it_is_while_the_game_steps_on():
-    simulator = PausingSimulator(InPlace())
+    simulator = PausingSimulator(InPlace(), "in-place")
     simulator.reset(0)
     simulator.next(0)
     simulator.reset_ended()
@@ -313,7 +313,7 @@ class Clashing(Named):
 
 @pytest.mark.parametrize("kind", [Simulator, PausingSimulator])
 def test_a_game_gets_the_state_that_it_gave_whatever_its_names(kind):
-    simulator, other = kind(Clashing()), kind(Clashing())
+    simulator, other = kind(Clashing(), "clashing"), kind(Clashing(), "clashing")
     simulator.ended = True
     other.env.gives = {}
     set_simulator_state(other, get_simulator_state(simulator))
@@ -322,7 +322,7 @@ def test_a_game_gets_the_state_that_it_gave_whatever_its_names(kind):
 
 
 def test_a_state_of_an_older_checkpoint_has_the_names_without_a_prefix():
-    simulator, other = PausingSimulator(InPlace()), PausingSimulator(InPlace())
+    simulator, other = PausingSimulator(InPlace(), "in-place"), PausingSimulator(InPlace(), "in-place")
     simulator.reset(0)
     simulator.next(0)
     simulator.reset_ended()
