@@ -1,14 +1,18 @@
-"""Modules that take long to import, imported when they are first used: `--help` and launchers need none of them."""
+"""Modules that take long to import, imported when they are first used: `--help` and launchers need none of them.
+
+What TensorFlow says when it is loaded is kept from the terminal by `quiet_libraries`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import platform
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +67,28 @@ def import_tensorflow() -> ModuleType:
                 gc.enable()
 
 
+@contextlib.contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Around whatever loads TensorFlow, whose C++ greets on standard error whatever its log level is.
+
+    What Python writes there still comes out. TF_CPP_MIN_LOG_LEVEL=0 in the environment shows all.
+    """
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
+        yield
+        return
+    sys.stderr.flush()
+    errors = os.fdopen(os.dup(2), "w", buffering=1)  # not closed: a logger that is made meanwhile keeps it
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(errors):
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(errors.fileno(), 2)
+
+
 if TYPE_CHECKING:
     import tensorflow as tf
 else:
     tf = _Lazy(import_tensorflow)
 
-__all__ = ["import_tensorflow", "lazy_module", "tf"]
+__all__ = ["import_tensorflow", "lazy_module", "quiet_libraries", "tf"]

@@ -307,8 +307,8 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     write_whole(path, sealed.file_bytes(data))
 
 
-def read_json(path: Path) -> Any:
-    """The dict in a JSON file, without its checksum; None if there is no file, or it is damaged or no JSON object."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, without its checksum; None if there is no file, or it is damaged or no JSON object."""
     try:
         return sealed.read_file(read_regular(path)).content
     except (OSError, ValueError):

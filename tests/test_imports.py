@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ddrl import algorithms
+from ddrl.exchange import registry
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"tensorflow", "mpi4py", "numba", "ale_py", "gymnasium", "matplotlib", "cv2", "imageio_ffmpeg"}
@@ -77,6 +79,9 @@ MAY_IMPORT_CLUSTER = (
     "ddrl.placement", "ddrl.launch", "ddrl.doctor", "ddrl.bench", "ddrl.reporting.machine", "ddrl.api",
     "ddrl.options.game_settings", "ddrl.memory",
 )  # fmt: skip
+NAMED_FOR_TYPES = {"ddrl.config.settings", "ddrl.evaluation.agent", "ddrl.exchange.settings"}
+"""Modules of classes that hand themselves to what they call: settings to their checks, an agent to its export. What
+they call may name these classes, for types alone."""
 ONLY_ROLES_ABOVE = ("ddrl.roles", "ddrl.bench", "ddrl.launch.job")
 OF_OPTIONS = tuple(f"ddrl.options.{path.stem}" for path in sorted((ROOT / "ddrl" / "options").glob("[a-z]*.py")))
 LIGHT = (
@@ -123,7 +128,12 @@ MODULES = {module_name(path): path for package in ("ddrl", "cluster") for path i
 
 def imports(module: str, top_level_only: bool = False, for_types: bool = False) -> Iterator[str]:
     """Full names of what a module imports; those under TYPE_CHECKING only with `for_types`."""
-    yield from _imports(ast.parse(MODULES[module].read_text()), top_level_only, for_types)
+    yield from _imports(source(module), top_level_only, for_types)
+
+
+@functools.cache
+def source(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text())
 
 
 def _imports(node: ast.AST, top_level_only: bool, for_types: bool) -> Iterator[str]:
@@ -165,6 +175,18 @@ def package_graph() -> dict[str, set[str]]:
     return {name: (used & graph.keys()) - {name} for name, used in graph.items()}
 
 
+def module_graph(named_for_types: set[str] = NAMED_FOR_TYPES) -> dict[str, set[str]]:
+    """Module -> those that it imports, anywhere in its source, types too; types of some modules and itself left out."""
+    graph = {}
+    for module in MODULES:
+        used = {*imports(module)} | ({*imports(module, for_types=True)} - named_for_types)
+        graph[module] = {name if name in MODULES else name.rpartition(".")[0] for name in used}
+    # These two import by name what they register.
+    graph["ddrl.algorithms"] |= {f"ddrl.algorithms.{name}" for name in algorithms.MODULES}
+    graph["ddrl.exchange.registry"] |= {f"ddrl.exchange.{name}" for name in registry.NAMES}
+    return {name: (used & graph.keys()) - {name} for name, used in graph.items()}
+
+
 def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     """The largest sets of nodes of which each reaches all others."""
     above = {node: reachable(graph, node) for node in graph}
@@ -186,6 +208,18 @@ def test_packages_depend_on_each_other_one_way():
     graph = package_graph()
     assert "ddrl.checks" in graph["ddrl.config"], "the graph is not empty"
     assert cycles(graph) == set()
+
+
+def test_modules_depend_on_each_other_one_way():
+    graph = module_graph()
+    assert {"ddrl.plugins", "ddrl.reporting.callbacks"} <= graph["ddrl.reporting.loggers"], "the graph is not empty"
+    assert "ddrl.config.settings" in graph["ddrl.config"], "a package is the module of its names"
+    assert cycles(graph) == set()
+
+
+def test_only_modules_that_would_close_a_cycle_are_named_for_types_alone():
+    closed = cycles(module_graph(named_for_types=set()))
+    assert {module for cycle in closed for module in cycle & NAMED_FOR_TYPES} == NAMED_FOR_TYPES
 
 
 def test_cycles_are_found():

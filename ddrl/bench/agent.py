@@ -18,6 +18,7 @@ from ddrl import checks
 from ddrl.algorithms import preset
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.checkpoint import Checkpoint
+from ddrl.lazy import quiet_libraries
 from ddrl.placement.resources import this_machine
 
 IMPORT = "import time; began = time.perf_counter(); import ddrl; print(time.perf_counter() - began)"
@@ -58,7 +59,7 @@ def untrained(game: str) -> Any:
     """An agent with the initial parameters of BA3C's defaults."""
     from ddrl.algorithms import network_for
     from ddrl.envs import make_environment
-    from ddrl.evaluation.agent import Agent, quiet_libraries
+    from ddrl.evaluation.agent import Agent
 
     config = preset("default", game, this_machine()).changed(network={"compute_dtype": "float32"})
     environment = make_environment(config.environment, 1, training=False)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from ddrl.algorithms import Exploration, algorithm_of, network_for
 from ddrl.checkpoint import Checkpoint, check_layout, load, load_latest
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
+from ddrl.lazy import quiet_libraries
 from ddrl.ops.draws import Draw, draw_for, greedy_actions, split_components
 from ddrl.resumable import AGENT, check_settings
 from ddrl.structured import legal_actions
@@ -232,25 +232,6 @@ def load_agent(
         contextlib.closing(make_environment(config.environment, num_envs=1, training=False)) as environment,
     ):
         return Agent(config, loaded, environment, batch_sizes, seed)
-
-
-@contextlib.contextmanager
-def quiet_libraries() -> Iterator[None]:
-    """Around whatever loads TensorFlow, whose C++ greets on standard error whatever its log level is.
-
-    What Python writes there still comes out. TF_CPP_MIN_LOG_LEVEL=0 in the environment shows all.
-    """
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
-        yield
-        return
-    sys.stderr.flush()
-    errors = os.fdopen(os.dup(2), "w", buffering=1)  # not closed: a logger that is made meanwhile keeps it
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(errors):
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(errors.fileno(), 2)
 
 
 def _draw(config: TrainConfig, checkpoint: Checkpoint, space: Any) -> Draw:

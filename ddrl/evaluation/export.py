@@ -20,18 +20,20 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddrl.errors import UsageError, in_one_line
-from ddrl.evaluation.agent import Agent, quiet_libraries
 from ddrl.evaluation.interface import action_range, facts, input_fields, input_types, inputs_of, scores_name
 from ddrl.files import write_whole
-from ddrl.lazy import tf
+from ddrl.lazy import quiet_libraries, tf
 from ddrl.ops.draws import split_components
 from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous
+
+if TYPE_CHECKING:
+    from ddrl.evaluation.agent import Agent
 
 ONNX_SUFFIX = ".onnx"
 OPSET = 17  # of ONNX: read by everything since 2022

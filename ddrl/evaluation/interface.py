@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -12,9 +12,11 @@ import numpy as np
 from ddrl.checkpoint import new_stamp
 from ddrl.envs.observations import ONE
 from ddrl.envs.spaces import in_line
-from ddrl.evaluation.agent import Agent
 from ddrl.structured import field_types
 from ddrl.types import Continuous
+
+if TYPE_CHECKING:
+    from ddrl.evaluation.agent import Agent
 
 FORMAT = "ddrl-export"
 FORMAT_VERSION = 1

@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from ddrl.exchange.client import WorkerClient
 from ddrl.exchange.messages import Flag, Header, Kind, Message, Payload
 from ddrl.exchange.optimizers import Optimizer, UpdateRule, make_optimizer
 from ddrl.exchange.parameter_groups import ParameterGroup, cut
-from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.exchange.statistics import Statistics
 from ddrl.exchange.transport import Channel
+
+if TYPE_CHECKING:
+    from ddrl.exchange.settings import ExchangeConfig, OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True)

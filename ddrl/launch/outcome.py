@@ -51,8 +51,7 @@ def lacks_evaluation_only(path: Path, config: TrainConfig) -> bool:
         UsageError: there are checkpoints, and none is sound.
     """
     result = rundir.read_json(path / rundir.RESULT)
-    died = result is None or "lost" in result
-    lacks = in_final_evaluation(read_metrics(path)) if died else result.get("unevaluated")
+    lacks = in_final_evaluation(read_metrics(path)) if result is None or "lost" in result else result.get("unevaluated")
     if not (lacks and list_checkpoints(path)):
         return False
     before = load_latest(path).config.get("run", {})  # config.json may be that of a start that died before it trained

@@ -15,7 +15,7 @@ from ddrl.named_runs import go_on
 from ddrl.options.game_settings import check_game, unusual
 from ddrl.options.train_options import TrainArguments, parse, warn
 from ddrl.options.unread import unread
-from ddrl.reporting.callbacks import check_names
+from ddrl.reporting.loggers import check_names
 from ddrl.types import Machine
 
 

@@ -7,26 +7,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import itertools
 import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddrl.checks import did_you_mean
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError, in_one_line, raised_at
-from ddrl.plugins import Registry
-from ddrl.reporting.metrics import read_metrics
+from ddrl.errors import UsageError, in_one_line
 from ddrl.reporting.phases import STARTING, TRAINING
-from ddrl.rundir import stop_training
 from ddrl.wording import counted
 
 QUEUED = 1000
@@ -230,70 +224,3 @@ def _method(record: Record) -> str:
     if record["kind"] == "event":
         return "on_checkpoint" if record["name"] == "checkpoint" else "on_event"
     return {"train": "on_metrics", "evaluation": "on_evaluation"}[record["kind"]]
-
-
-def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
-    """Refuses loggers and callbacks that nobody has registered, or that lack a package.
-
-    Raises:
-        UsageError: there is one; the message lists the registered names, or names the package.
-    """
-    from ddrl import plugins
-    from ddrl.reporting import loggers as built_in
-
-    built_in.register()
-    for option, registry, names in (("loggers", plugins.loggers, loggers), ("callbacks", plugins.callbacks, callbacks)):
-        for text in names:
-            name, _ = plugins.split_options(option, text)
-            if name not in (known := registry.names()):
-                there = f"choose one of {', '.join(known)}" if known else "a --plugin may register one"
-                there += did_you_mean(name, known)
-                raise UsageError(f"--{option} {name:.80} is not registered; {there}")
-            built_in.check(maker := registry.get(name))
-            if isinstance(maker, type):  # what a function makes is looked at once it is made, by the chief
-                check_callback(f"--{option} {name}", maker)
-
-
-def make_callbacks(context: RunContext) -> dict[str, Callback]:
-    """The loggers and callbacks of a run, by name.
-
-    Raises:
-        UsageError: one is not known, lacks a package, or cannot be made.
-    """
-    from ddrl import plugins
-
-    run = context.config.run
-    check_names(run.loggers, run.callbacks)
-    made = {name: _made("loggers", plugins.loggers, name, context) for name in run.loggers}
-    return made | {f"callback {name}": _made("callbacks", plugins.callbacks, name, context) for name in run.callbacks}
-
-
-def _made(option: str, registry: Registry[Callable[..., Callback]], name: str, context: RunContext) -> Callback:
-    maker = registry.with_options(option, name)
-    try:
-        made: Callback = maker(context)
-    except UsageError:
-        raise
-    except Exception as error:
-        why = f"{in_one_line(error)}{raised_at(error)}"
-        raise UsageError(f"--{option} {name} cannot be made: {why}; fix it") from error
-    check_callback(f"--{option} {name}", made)
-    return made
-
-
-def start_callbacks(context: RunContext) -> CallbackThread:
-    """Starts the thread of a run's loggers and callbacks.
-
-    They first get the events `restarted` at the end of metrics.jsonl. The launcher wrote these when no rank was alive
-    to pass them on.
-
-    Raises:
-        UsageError: one is not known, or lacks a package.
-    """
-    thread = CallbackThread(make_callbacks(context), functools.partial(stop_training, context.run_dir))
-    behind = itertools.takewhile(
-        lambda record: record.get("name") == "restarted", reversed(read_metrics(context.run_dir))
-    )
-    for record in reversed(list(behind)):
-        thread.put(record)
-    return thread

@@ -1,6 +1,7 @@
-"""Loggers for other systems, as callbacks: Weights & Biases and MLflow. Their packages are extras.
+"""The loggers and callbacks that a run names, and loggers for other systems: Weights & Biases and MLflow.
 
-A run is one run there, too: RUN/loggers.json has its ids, with which a resume goes on.
+The packages of these two are extras. A run is one run there, too: RUN/loggers.json has its ids, with which a resume
+goes on.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ddrl import plugins
-from ddrl.errors import UsageError
-from ddrl.reporting.callbacks import Callback, Record, RunContext
-from ddrl.reporting.metrics import scalars
+from ddrl.checks import did_you_mean
+from ddrl.errors import UsageError, in_one_line, raised_at
+from ddrl.plugins import Registry
+from ddrl.reporting.callbacks import Callback, CallbackThread, Record, RunContext, check_callback
+from ddrl.reporting.metrics import read_metrics, scalars
 from ddrl.reporting.tensorboard import TensorBoard
-from ddrl.rundir import LOGGERS, config_to_dict, read_json, write_json
+from ddrl.rundir import LOGGERS, config_to_dict, read_json, stop_training, write_json
 
 PROJECT = "ddrl"
 """Project of Weights & Biases and experiment of MLflow, where their own variables name none."""
@@ -136,6 +139,68 @@ def check(logger: Any) -> None:
     for needs, name in ((WeightsAndBiases, "wandb"), (MLflow, "mlflow")):
         if logger is needs and importlib.util.find_spec(name) is None:
             raise UsageError(f"--loggers {name}: the package {name} is not installed: pip install 'ddrl[{name}]'")
+
+
+def check_names(loggers: Sequence[str], callbacks: Sequence[str]) -> None:
+    """Refuses loggers and callbacks that nobody has registered, or that lack a package.
+
+    Raises:
+        UsageError: there is one; the message lists the registered names, or names the package.
+    """
+    register()
+    for option, registry, names in (("loggers", plugins.loggers, loggers), ("callbacks", plugins.callbacks, callbacks)):
+        for text in names:
+            name, _ = plugins.split_options(option, text)
+            if name not in (known := registry.names()):
+                there = f"choose one of {', '.join(known)}" if known else "a --plugin may register one"
+                there += did_you_mean(name, known)
+                raise UsageError(f"--{option} {name:.80} is not registered; {there}")
+            check(maker := registry.get(name))
+            if isinstance(maker, type):  # what a function makes is looked at once it is made, by the chief
+                check_callback(f"--{option} {name}", maker)
+
+
+def make_callbacks(context: RunContext) -> dict[str, Callback]:
+    """The loggers and callbacks of a run, by name.
+
+    Raises:
+        UsageError: one is not known, lacks a package, or cannot be made.
+    """
+    run = context.config.run
+    check_names(run.loggers, run.callbacks)
+    made = {name: _made("loggers", plugins.loggers, name, context) for name in run.loggers}
+    return made | {f"callback {name}": _made("callbacks", plugins.callbacks, name, context) for name in run.callbacks}
+
+
+def _made(option: str, registry: Registry[Callable[..., Callback]], name: str, context: RunContext) -> Callback:
+    maker = registry.with_options(option, name)
+    try:
+        made: Callback = maker(context)
+    except UsageError:
+        raise
+    except Exception as error:
+        why = f"{in_one_line(error)}{raised_at(error)}"
+        raise UsageError(f"--{option} {name} cannot be made: {why}; fix it") from error
+    check_callback(f"--{option} {name}", made)
+    return made
+
+
+def start_callbacks(context: RunContext) -> CallbackThread:
+    """Starts the thread of a run's loggers and callbacks.
+
+    They first get the events `restarted` at the end of metrics.jsonl. The launcher wrote these when no rank was alive
+    to pass them on.
+
+    Raises:
+        UsageError: one is not known, or lacks a package.
+    """
+    thread = CallbackThread(make_callbacks(context), functools.partial(stop_training, context.run_dir))
+    behind = itertools.takewhile(
+        lambda record: record.get("name") == "restarted", reversed(read_metrics(context.run_dir))
+    )
+    for record in reversed(list(behind)):
+        thread.put(record)
+    return thread
 
 
 def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -15,8 +15,9 @@ from ddrl.checkpoint import Checkpoint
 from ddrl.exchange.interface import Closed
 from ddrl.init_from import SOURCE
 from ddrl.job.layout import JobContext
-from ddrl.reporting.callbacks import RunContext, Trouble, start_callbacks
+from ddrl.reporting.callbacks import RunContext, Trouble
 from ddrl.reporting.collector import Collector
+from ddrl.reporting.loggers import start_callbacks
 from ddrl.reporting.machine import of_process
 from ddrl.reporting.metrics import MetricsWriter, lines_of, read_metrics
 from ddrl.reporting.phases import phase_ended, take_phases

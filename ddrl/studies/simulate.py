@@ -228,8 +228,8 @@ def real(point: Point, path: Path) -> None:
     on this machine and the size of the checkpoint.
     """
     train_point(point, path)
-    if state_of(path).status == "finished":
-        result = rundir.read_json(path / rundir.RESULT)
+    result = rundir.read_json(path / rundir.RESULT)
+    if result is not None and state_of(path).status == "finished":
         rundir.write_json(path / rundir.RESULT, {**result, "calibration": calibrated(path).to_json()})
 
 

@@ -408,6 +408,27 @@ def test_a_profile_that_fails_ends_the_run_and_says_why(tmp_path, monkeypatch):
         command.measure(arguments)
 
 
+@pytest.mark.parametrize(
+    "written, message",
+    [
+        ([{}, None, {"error": "why"}], "rank 1 ended before it had written its profile"),
+        ([{"error": "why"}, None, {}], "rank 0 could not be profiled: why"),
+    ],
+)
+def test_the_first_rank_without_a_profile_is_named(monkeypatch, written, message):
+    def train(config, program, **settings):
+        request = rank.Request(**json.loads(program[-1]))
+        for number in range(request.ranks):
+            if written[number] is not None:
+                rundir.write_json(request.file(number), written[number])
+        return []
+
+    monkeypatch.setattr(command, "train_records", train)
+    two_workers = ("a2c", "--workers", "2", "--parameter-servers", "1", "--no-evaluator")
+    with pytest.raises(UsageError, match=message):
+        command.measure(command.ProfileArguments(train_options=two_workers, seconds=0.01, warm_up=0.0))
+
+
 def test_a_rank_writes_what_happened_in_the_window_and_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(rank, "read_metrics", lambda path: [{"kind": "train", "update": 1}])
     monkeypatch.setattr(rank, "CALLS", 10)

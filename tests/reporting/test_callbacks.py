@@ -10,7 +10,8 @@ import pytest
 from ddrl import plugins
 from ddrl.config import RunConfig
 from ddrl.errors import UsageError
-from ddrl.reporting.callbacks import Callback, CallbackThread, RunContext, check_names, make_callbacks, start_callbacks
+from ddrl.reporting.callbacks import Callback, CallbackThread, RunContext
+from ddrl.reporting.loggers import check_names, make_callbacks, start_callbacks
 from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import PHASES
 from ddrl.reporting.tensorboard import TensorBoard

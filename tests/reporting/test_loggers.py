@@ -10,8 +10,8 @@ import pytest
 
 from ddrl import algorithms
 from ddrl.errors import UsageError
-from ddrl.reporting.callbacks import CallbackThread, RunContext, check_names
-from ddrl.reporting.loggers import MLflow, WeightsAndBiases
+from ddrl.reporting.callbacks import CallbackThread, RunContext
+from ddrl.reporting.loggers import MLflow, WeightsAndBiases, check_names
 from ddrl.reporting.metrics import MetricsWriter, evaluation_record, lines_of
 from ddrl.rundir import LOGGERS, read_json
 from ddrl.types import Machine

@@ -108,9 +108,9 @@ def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tupl
         program = [*python_command("ddrl.bench.profile.rank"), json.dumps(request)]
         records = train_records(config, program, log_every_seconds=LINE_SECONDS)
         ranks = [read_json(Path(directory) / f"rank-{rank}.json") for rank in range(config.ranks)]
-    if None in ranks:
-        raise UsageError(f"rank {ranks.index(None)} ended before it had written its profile")
     for rank, found in enumerate(ranks):
+        if found is None:
+            raise UsageError(f"rank {rank} ended before it had written its profile")
         if "error" in found:
             raise UsageError(f"rank {rank} could not be profiled: {found['error']}")
     rates = [line.get("agent_steps_per_s", 0.0) for line in records if line["update"]]

@@ -93,9 +93,9 @@ def _profile(request: Request, rank: int, run_dir: Path) -> None:
         while not any(record["kind"] == "train" and record.get("update", 0) > 0 for record in read_metrics(run_dir)):
             time.sleep(POLL_SECONDS)
         write_json(opening, {"start": time.monotonic_ns() + round(1e9 * request.warm_up)})
-    while not opening.exists():
+    while (window := read_json(opening)) is None:
         time.sleep(POLL_SECONDS)
-    start = read_json(opening)["start"]
+    start = window["start"]
     write_json(request.file(rank), _recorded(request, start) if request.record else _let_pass(request, start))
     if rank == 0:
         end = time.monotonic() + WRITTEN_SECONDS

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from ddrl.exchange.central_store.memory import CentralStore, Chunk
 from ddrl.exchange.central_store.multistep_adam import MultiStepAdam
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.exchange.parameter_groups import ParameterGroup, cut
-from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.statistics import Statistics
+
+if TYPE_CHECKING:
+    from ddrl.exchange.settings import OptimizerConfig
 
 
 def make_learner(

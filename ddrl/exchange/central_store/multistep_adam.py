@@ -32,11 +32,11 @@ import numpy as np
 
 from ddrl.exchange.optimizers import Adam, Trail
 from ddrl.exchange.parameter_groups import ParameterGroup
-from ddrl.exchange.settings import OptimizerConfig
 from ddrl.exchange.statistics import Statistics
 from ddrl.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from ddrl.exchange.settings import OptimizerConfig
     from ddrl.kernels import compiled, updates
 else:
     compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
