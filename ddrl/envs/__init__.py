@@ -33,6 +33,7 @@ __all__ = [
     "find_protocol",
     "is_light",
     "make_environment",
+    "make_for_trial",
     "make_in_thread",
     "plain_game",
 ]
@@ -85,6 +86,22 @@ def make_environment(
     return env
 
 
+def make_for_trial(config: EnvironmentConfig) -> VectorEnvironment:
+    """One game to be tried before a run starts.
+
+    If it is light (`is_light`), it is the plain game, and its environment is reset only once: the reset that shows
+    whether it gives masks also begins the game. As in training, it is stepped in the calling thread, or in a process
+    with `simulator_processes`.
+
+    Raises:
+        UsageError: as make_environment.
+    """
+    if not is_light(config):
+        return make_environment(config, num_envs=1)
+    plain = dataclasses.replace(plain_game(config), simulator_processes=config.simulator_processes)
+    return _make(plain, 1, batch_size=0, threads=1, cores=(), trial=True)
+
+
 def is_light(config: EnvironmentConfig) -> bool:
     """Whether a step of the game often takes less time than the work for each recv and send.
 
@@ -113,7 +130,7 @@ def plain_game(config: EnvironmentConfig) -> EnvironmentConfig:
 
 
 def _make(
-    config: EnvironmentConfig, num_envs: int, batch_size: int, threads: int, cores: tuple[int, ...]
+    config: EnvironmentConfig, num_envs: int, batch_size: int, threads: int, cores: tuple[int, ...], trial: bool = False
 ) -> VectorEnvironment:
     protocol, rom = _protocol(config), _rom(config)
     starts = config.random_start_steps
@@ -141,8 +158,8 @@ def _make(
     if processes:
         from ddrl.envs.process_environment import ProcessEnvironment
 
-        return ProcessEnvironment(config, num_envs, processes, batch_size=batch_size, cores=cores)
-    return make_in_thread(config, num_envs, batch_size=batch_size, core=cores[0] if cores else None)
+        return ProcessEnvironment(config, num_envs, processes, batch_size=batch_size, cores=cores, trial=trial)
+    return make_in_thread(config, num_envs, trial=trial, batch_size=batch_size, core=cores[0] if cores else None)
 
 
 def _check_native(config: EnvironmentConfig, protocol: Protocol) -> None:
@@ -171,12 +188,15 @@ def _protocol(config: EnvironmentConfig) -> Protocol:
     return dataclasses.replace(protocol, max_agent_steps=min(steps, protocol.max_agent_steps))
 
 
-def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> GymnasiumEnvironment:
+def make_in_thread(
+    config: EnvironmentConfig, num_envs: int, *, trial: bool = False, **options: Any
+) -> GymnasiumEnvironment:
     """Simulators on the Gymnasium path, stepped in the calling thread.
 
     Args:
         config: game and protocol.
         num_envs: simulators.
+        trial: a light game is only tried; see `make_for_trial`.
         options: `batch_size`, `first`, and `core` as in GymnasiumEnvironment; also `render_mode` 'rgb_array' for
             pictures, except for Atari.
     """
@@ -190,4 +210,6 @@ def make_in_thread(config: EnvironmentConfig, num_envs: int, **options: Any) -> 
         from ddrl.envs.football import make_football
 
         return make_football(config, num_envs, **options)
-    return make_gymnasium(config.game, num_envs, game_options=config.game_options, wrappers=config.wrappers, **options)
+    return make_gymnasium(
+        config.game, num_envs, game_options=config.game_options, wrappers=config.wrappers, trial=trial, **options
+    )

@@ -3,7 +3,8 @@ draw them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -120,6 +121,36 @@ class Adapted(gymnasium.Wrapper):
         return UsageError(f"{self._game} at step {self._steps} of an episode {what}")
 
 
+class Tried(gymnasium.Wrapper):
+    """An environment that is tried before a run starts: it is reset only once, and its step is its first.
+
+    The reset that shows whether it gives masks also begins the game, since a later reset gives the same start again.
+
+    Args:
+        env: any.
+        game: for errors.
+
+    Raises:
+        UsageError: its step raises an exception.
+    """
+
+    def __init__(self, env: gymnasium.Env, game: str) -> None:
+        super().__init__(env)
+        self._game = game
+        self._start: Any = None
+
+    def reset(self, **options: Any) -> Any:
+        """What the first reset gave."""
+        if self._start is None:
+            self._start = self.env.reset(**options)
+        return self._start
+
+    def step(self, action: Any) -> Any:
+        """Steps the environment."""
+        with first_call(self._game, "step"):
+            return self.env.step(action)
+
+
 def adapted(env: gymnasium.Env, game: str, masked: bool) -> gymnasium.Env:
     """The environment, adapted where it needs to be.
 
@@ -156,14 +187,21 @@ def gives_masks(env: gymnasium.Env, game: str) -> bool:
 
 def first_start(game: str, reset: Callable[[], Any]) -> tuple[Any, dict]:
     """Observation and info of a first reset. Whatever an environment raises becomes a UsageError of one line."""
-    try:
+    with first_call(game, "reset"):
         given = reset()
-    except Exception as error:
+    return start_of(game, given)
+
+
+@contextlib.contextmanager
+def first_call(game: str, method: str) -> Iterator[None]:
+    """Context manager of the first `reset` or `step` of an environment, which makes a UsageError of what it raises."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
         if says_what_to_do(error):
             raise
         failed = f"{in_one_line(error)}{raised_at(error)}"
-        raise UsageError(f"{game} fails at its first reset: {failed}; fix the environment") from error
-    return start_of(game, given)
+        raise UsageError(f"{game} fails at its first {method}: {failed}; fix the environment") from error
 
 
 def start_of(game: str, given: Any) -> tuple[Any, dict]:
@@ -174,19 +212,26 @@ def start_of(game: str, given: Any) -> tuple[Any, dict]:
     raise UsageError(f"{game} gave a {kind} from its reset: have it return (observation, info), where info is a dict")
 
 
-def check_step(game: str, given: tuple) -> None:
+def check_step(game: str, given: Any) -> None:
     """Raises UsageError if a step did not give five values, as steps of Gym gave four, or one of an impossible type."""
-    if len(given) != STEP_VALUES:
+    several = isinstance(given, (tuple, list))
+    if not several or len(given) != STEP_VALUES:
+        what = f"{len(given)} values" if several else f"a {type(given).__name__}"
         whole = "(observation, reward, terminated, truncated, info)"
-        raise UsageError(f"{game} gave {len(given)} values from its step: have it return {whole}")
+        raise UsageError(f"{game} gave {what} from its step: have it return {whole}")
     _, reward, terminated, truncated, info = given
     if type(reward) in NOTHING_OR_TEXT:
         raise UsageError(f"{game} gave the reward {reward!r:.80} from its step: have it return a number")
-    if type(terminated) in NOTHING_OR_TEXT or type(truncated) in NOTHING_OR_TEXT:
-        flags = f"terminated = {terminated!r:.80} and truncated = {truncated!r:.80}"
+    if not _is_flag(terminated) or not _is_flag(truncated):
+        flags = f"terminated = {short(repr(terminated))} and truncated = {short(repr(truncated))}"
         raise UsageError(f"{game} gave {flags} from its step: have it return True or False for each")
     if not isinstance(info, dict):
         raise UsageError(f"{game} gave info of {type(info).__name__} from its step: have it return a dict")
+
+
+def _is_flag(value: Any) -> bool:
+    """Whether a value is true or false: None and text would be, too, and an array of several numbers is neither."""
+    return type(value) is bool or (type(value) not in NOTHING_OR_TEXT and getattr(value, "size", 1) == 1)
 
 
 def _joined(mask: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from ddrl import plugin_modules, plugins
-from ddrl.envs.adapted import adapted, gives_masks, may_give_masks
+from ddrl.envs.adapted import Tried, adapted, gives_masks, may_give_masks
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.control import DM_CONTROL, FlatObservation, register_dm_control
 from ddrl.envs.game_names import unknown_game
@@ -58,6 +58,7 @@ def make_gymnasium(
     render_mode: str | None = None,
     game_options: Sequence[str] = (),
     wrappers: Sequence[str] = (),
+    trial: bool = False,
     **options: Any,
 ) -> GymnasiumEnvironment:
     """Simulators of an environment that a plugin registered, or of one of Gymnasium's ids.
@@ -68,6 +69,7 @@ def make_gymnasium(
         render_mode: of the environments; 'rgb_array' for pictures.
         game_options: arguments with which they are made, KEY=VALUE each.
         wrappers: names of wrappers; the first is around the environment, and each next one around the one before.
+        trial: they are only tried; see `Tried`.
         options: those of GymnasiumEnvironment.
 
     Raises:
@@ -95,7 +97,8 @@ def make_gymnasium(
         limit = max(asked, 0) if isinstance(asked, int) else limit  # -1 asks for no limit
     settings = {key: list(texts) for key, texts in (("game_options", game_options), ("wrappers", wrappers)) if texts}
     stamp = stamp_of("gymnasium", game, limit, *packages, **settings)
-    return GymnasiumEnvironment(_adapting(game, make), num_envs, stamp, **options)
+    adapt = _adapting_tried if trial else _adapting
+    return GymnasiumEnvironment(adapt(game, make), num_envs, stamp, **options)
 
 
 def _imported(game: str) -> str:
@@ -159,6 +162,19 @@ def _adapting(game: str, make: Callable[[], gymnasium.Env]) -> Callable[[], gymn
         return adapted(env, game, may_give_masks(env, game) and masked())
 
     return make_adapted
+
+
+def _adapting_tried(game: str, make: Callable[[], gymnasium.Env]) -> Callable[[], gymnasium.Env]:
+    """As `_adapting`, for a trial: each environment shows itself whether it gives masks, and none is extra."""
+
+    def make_tried() -> gymnasium.Env:
+        with contextlib.ExitStack() as if_refused:
+            env = if_refused.enter_context(contextlib.closing(Tried(make(), game)))
+            tried = adapted(env, game, gives_masks(env, game))
+            if_refused.pop_all()
+        return tried
+
+    return make_tried
 
 
 def _is_dict(env: gymnasium.Env) -> bool:

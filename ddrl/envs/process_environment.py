@@ -95,7 +95,7 @@ def map_rows(descriptor: int, shape: Shape) -> SharedRows:
 class _Process:
     """One process and the rows that it shares."""
 
-    def __init__(self, config: EnvironmentConfig, num_envs: int, first: int, core: int | None) -> None:
+    def __init__(self, config: EnvironmentConfig, num_envs: int, first: int, core: int | None, trial: bool) -> None:
         self._memory = os.memfd_create("ddrl-simulators")
         settings = {
             "plugins": plugin_modules.loaded(),
@@ -103,6 +103,7 @@ class _Process:
             "num_envs": num_envs,
             "first": first,
             "core": core,
+            "trial": trial,
             "memory": self._memory,
         }
         self._process = subprocess.Popen(
@@ -184,6 +185,7 @@ class ProcessEnvironment(InTurn):
         num_envs: simulators, a multiple of `processes`.
         batch_size: simulators per recv (0: all), a multiple of those of a process.
         cores: processes are pinned to these in turn (none: they are not pinned).
+        trial: a light game is only tried, as in make_for_trial.
     """
 
     def __init__(
@@ -194,6 +196,7 @@ class ProcessEnvironment(InTurn):
         *,
         batch_size: int = 0,
         cores: Sequence[int] = (),
+        trial: bool = False,
     ) -> None:
         check_cores(cores)
         each, batch_size = num_envs // processes, batch_size or num_envs
@@ -206,7 +209,7 @@ class ProcessEnvironment(InTurn):
         try:
             for k in range(processes):
                 core = cores[k % len(cores)] if cores else None
-                self._processes.append(_Process(config, each, k * each, core))
+                self._processes.append(_Process(config, each, k * each, core, trial))
             shape = [process.shape() for process in self._processes][0]  # noqa: RUF015 - each must have answered
         except BaseException:
             self.close()

@@ -45,7 +45,7 @@ def main(settings: dict[str, Any]) -> None:
             name: tuple(value) if isinstance(value, list) else value for name, value in settings["config"].items()
         }
         config = EnvironmentConfig(**values)
-        env = make_in_thread(config, settings["num_envs"], first=settings["first"])
+        env = make_in_thread(config, settings["num_envs"], trial=settings["trial"], first=settings["first"])
         shape = shape_of(env)
         answer(shape._asdict())
         rows = map_rows(settings["memory"], shape)

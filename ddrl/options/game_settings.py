@@ -11,13 +11,13 @@ import numpy as np
 
 from cluster.job import detect_job
 from ddrl import algorithms, checks
-from ddrl.config import TrainConfig
+from ddrl.config import EnvironmentConfig, TrainConfig
 from ddrl.config.settings import CONVOLUTIONAL, DENSE
 from ddrl.errors import UsageError
 from ddrl.exchange.step_functions import named_step_function
 from ddrl.init_from import source_of
 from ddrl.networks import is_own
-from ddrl.structured import field_types, float_fields
+from ddrl.structured import field_types, float_fields, legal_actions
 from ddrl.trial import try_network
 from ddrl.types import ActionSpace, Continuous, Machine
 
@@ -35,18 +35,16 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
             and keeps options of its network that do nothing.
 
     Raises:
-        UsageError: neither the emulator nor Gymnasium has the game; its reset fails, or gives what its spaces do not
-            have; the algorithm does not take its actions; a user's network does not suit it, or a user's step function
-            cannot be compiled; the network does not read an option; parameters of --init-from do not suit the network;
-            or a replay, rollouts or batches do not fit into the memory here. Ranks on other hosts check that for
-            themselves.
+        UsageError: neither the emulator nor Gymnasium has the game; its reset or step fails, or gives what a run would
+            refuse; the algorithm does not take its actions; a user's network does not suit it, or a user's step
+            function cannot be compiled; the network does not read an option; parameters of --init-from do not suit the
+            network; or a replay, rollouts or batches do not fit into the memory here. Ranks on other hosts check that
+            for themselves.
     """
-    from ddrl.envs import make_environment
     from ddrl.memory import check_replay, check_rollouts, replays_of
 
-    environment = make_environment(config.environment, num_envs=1)
-    with contextlib.closing(environment):
-        begin_game(config, environment)
+    environment, start = tried_game(config.environment, config.run.seed)
+    refuse_not_finite(config, start)
     algorithms.check_action_space(config, environment.action_space)
     if step := named_step_function(config.optimizer.optimizer):
         step.kernel()
@@ -66,20 +64,39 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     return environment.action_space
 
 
-def begin_game(config: TrainConfig, environment: VectorEnvironment) -> None:
-    """Begins one game of a user's environment, to see before any rank starts whether its reset fits its spaces.
+def tried_game(config: EnvironmentConfig, seed: int) -> tuple[VectorEnvironment, np.ndarray | None]:
+    """Tries a game before any rank starts: an environment that a user may have written is reset and stepped once.
+
+    Args:
+        config: game and its settings.
+        seed: of a run.
+
+    Returns:
+        The game, closed again, and its first observations [rows, ...]; None for a game that needs no trial.
 
     Raises:
-        UsageError: the reset fails; its observation or mask is none of the space; or the observation is not finite, and
-            neither a user's network, which may know how to read it, nor a replay, which leaves it out, is used.
+        UsageError: the game cannot be made; or its reset or step fails, or gives what a run would refuse, too.
     """
-    from ddrl.envs import is_light
+    from ddrl.envs import is_light, make_for_trial
+    from ddrl.envs.spaces import no_actions
 
-    if not is_light(config.environment):
-        return
-    environment.reset(config.run.seed)
-    observation = environment.recv().observation
-    if not is_own(config.network) or config.has_replay:
+    environment = make_for_trial(config)
+    with contextlib.closing(environment):
+        if not is_light(config):
+            return environment, None
+        environment.reset(seed)
+        start = environment.recv().observation
+        environment.send(no_actions(environment.action_space, len(start), legal_actions(start)))
+        environment.recv()
+    return environment, start
+
+
+def refuse_not_finite(config: TrainConfig, observation: np.ndarray | None) -> None:
+    """Raises UsageError if a first observation [rows, ...] is not finite, so that a run could not learn from it.
+
+    A user's network may know how to read it, and a replay leaves it out. None is the observation of no trial.
+    """
+    if observation is None or not is_own(config.network) or config.has_replay:
         return
     for name in float_fields(observation.shape[1:], observation.dtype):
         part = observation[name] if name else observation

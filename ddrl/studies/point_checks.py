@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shlex
 from collections.abc import Iterable
@@ -78,25 +77,24 @@ def refuse_equal(configs: Iterable[TrainConfig]) -> None:
 
 
 def check_environments(configs: Iterable[TrainConfig]) -> None:
-    """Raises UsageError for a game whose environment cannot be made or begun here, for options that its network does
-    not read, and for points that differ only in settings that none of them reads, before a study begins.
+    """Raises UsageError for a game that cannot be made here, or fails when it is tried, for options that its network
+    does not read, and for points that differ only in settings that none of them reads, before a study begins.
 
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
-    from ddrl.envs import make_environment
-    from ddrl.networks import is_own
-    from ddrl.options.game_settings import begin_game, refuse_unread
+    from ddrl.envs import plain_game
+    from ddrl.options.game_settings import refuse_not_finite, refuse_unread, tried_game
 
-    made: dict[Any, Any] = {}
+    tried: dict[Any, Any] = {}
     configs = list(configs)
     refuse_equal(configs)
     for config in configs:
-        read = config.environment, is_own(config.network), config.has_replay  # by `begin_game`
-        if read not in made:
-            made[read] = make_environment(config.environment, 1, training=False)
-            with contextlib.closing(made[read]):
-                begin_game(config, made[read])
-        refuse_unread(config, made[read])
+        game = plain_game(config.environment)
+        if game not in tried:
+            tried[game] = tried_game(game, config.run.seed)
+        environment, start = tried[game]
+        refuse_not_finite(config, start)
+        refuse_unread(config, environment)
 
 
 def _given(settings: StudySettings) -> set[str]:

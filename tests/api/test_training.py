@@ -212,6 +212,30 @@ def test_what_a_notebook_registers_by_itself_is_refused_until_a_plugin_has_it(ki
     assert not (tmp_path / "run").exists()
 
 
+STEPLESS = """
+import gymnasium, numpy, ddrl
+
+class Stepless(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(2), {}
+
+    def step(self, action):
+        "It forgets to return anything."
+
+ddrl.register_environment("stepless", Stepless)
+"""
+
+
+def test_a_game_whose_first_step_fails_leaves_no_directory(tmp_path):
+    (plugin := tmp_path / "stepless.py").write_text(STEPLESS)
+    options = {"preset": "smoke", "progress": False, "plugin": plugin, "game": "stepless"}
+    with pytest.raises(ddrl.UsageError, match="^stepless gave a NoneType from its step: have it return .observation"):
+        ddrl.train("ppo", run_dir=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_class_of_a_notebook_that_gymnasium_knows_is_refused_too(tmp_path):
     gymnasium.register("test/OfNotebook-v0", type("OfNotebook", (gymnasium.Env,), {"__module__": "__main__"}))
     try:

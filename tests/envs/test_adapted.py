@@ -235,7 +235,7 @@ class Resetting(Masking):
         self._given, self._step = given, step
 
     def reset(self, *, seed=None, options=None):
-        return raising(self._given) if isinstance(self._given, Exception) else self._given
+        return raising(self._given) if isinstance(self._given, BaseException) else self._given
 
     def step(self, action):
         return self._step
@@ -270,6 +270,10 @@ MISTAKEN = {
         lambda: Resetting(OSError("no engine")),
         r"test-wrong fails at its first reset: OSError: no engine \(test_adapted.py, line \d+\); fix the environment",
     ),
+    "its reset ends the program": (
+        lambda: Resetting(SystemExit("no license")),
+        r"test-wrong fails at its first reset: SystemExit: no license \(test_adapted.py, line \d+\); fix the env",
+    ),
     "its engine is not there": (
         lambda: raising(OSError("no engine")),
         r"cannot make the game 'test-wrong': OSError: no engine \(test_adapted.py, line \d+\); fix the environment",
@@ -300,12 +304,14 @@ def test_a_reset_that_no_trial_came_before_is_looked_at_in_the_first_row():
 
 
 STEPS = {
+    "nothing": (None, "a NoneType from its step: have it return .observation, reward, terminated"),
     "four values": ((ROW, 0.0, False, {}), "4 values from its step: have it return .observation, reward, terminated"),
     "no reward": ((ROW, None, False, False, {}), "the reward None from its step: have it return a number"),
     "a reward as text": ((ROW, "1", False, False, {}), "the reward '1' from its step: have it return a number"),
     "two rewards": ((ROW, np.ones(2), False, False, {}), r"the reward \[1. 1.\], terminated = False, .* one of each"),
     "no end": ((ROW, 0.0, None, False, {}), "terminated = None and truncated = False from its step: have it return"),
     "an end as text": ((ROW, 0.0, False, "False", {}), "terminated = False and truncated = 'False' from its step"),
+    "two ends": ((ROW, 0.0, False, np.ones(2), {}), r"terminated = False and truncated = array.* from its step: have"),
     "no info": ((ROW, 0.0, False, False, None), "info of NoneType from its step: have it return a dict"),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 import gymnasium
@@ -67,16 +68,31 @@ def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
     assert [text.rpartition("; give ")[2] for text in said] == ([remedy] if remedy else [])
 
 
+DISCRETE, BOX, BITS = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.MultiBinary(2)
+STEP = (np.zeros(2), 0.0, False, False, {})
+
+
 class Begins(gymnasium.Env):
-    """Its reset gives this observation and info."""
+    """Its reset gives this observation and info, and its step gives, or raises, what it was told to.
+
+    Args:
+        called: takes the name of each call of reset and step.
+    """
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
 
-    def __init__(self, observation, actions, **info):
-        self.action_space, self._start = actions, (observation, info)
+    def __init__(self, observation, actions, step=STEP, called=lambda name: None, **info):
+        self.action_space, self._start, self._step, self._called = actions, (observation, info), step, called
 
     def reset(self, *, seed=None, options=None):
+        self._called("reset")
         return self._start
+
+    def step(self, action):
+        self._called("step")
+        if isinstance(self._step, BaseException):
+            raise self._step
+        return self._step(action) if callable(self._step) else self._step
 
 
 @pytest.fixture
@@ -84,9 +100,6 @@ def begins():
     """Registers an environment that begins so, as the game begins."""
     yield lambda *start, **info: plugins.register_environment("begins", lambda: Begins(*start, **info))
     plugins.environments.remove("begins")
-
-
-DISCRETE, BOX = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (1,))
 
 
 @pytest.mark.parametrize(
@@ -108,17 +121,118 @@ def test_a_game_that_does_not_begin_as_its_spaces_say_is_refused_before_the_run(
         check_game(parse("ppo --preset smoke --game begins").config, MACHINE)
 
 
+STEPS = {
+    "four values": (STEP[:4], r"gave 4 values from its step: have it return \(observation, reward, terminated, trunc"),
+    "nothing": (None, r"gave a NoneType from its step: have it return \(observation, reward, terminated, truncated"),
+    "no reward": ((STEP[0], None, *STEP[2:]), "gave the reward None from its step: have it return a number"),
+    "a reward as text": ((STEP[0], "1", *STEP[2:]), "gave the reward '1' from its step: have it return a number"),
+    "two ends": ((*STEP[:2], np.zeros(2, bool), False, {}), r"gave terminated = array\(.* from its step: have it"),
+    "no info": ((*STEP[:4], None), "gave info of NoneType from its step: have it return a dict"),
+    "another shape": ((np.zeros(3), *STEP[1:]), r"gave an observation of shape \(3,\), and its observation space has"),
+    "text": ((np.array(["a", "b"]), *STEP[1:]), "gave an observation beyond its space"),
+    "an exception": (KeyError("level"), r"fails at its first step: KeyError: 'level' \(test_game_settings.py, line \d"),
+    "an exit": (SystemExit("gone"), r"fails at its first step: SystemExit: gone \(test_game_settings.py, line \d+\)"),
+}  # fmt: skip
+
+
+def refused(message):
+    """Expects that the game is refused with one line."""
+    with pytest.raises(UsageError, match=f"^begins {message}") as error:
+        check_game(parse("ppo --preset smoke --game begins").config, MACHINE)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("actions", [DISCRETE, BOX, BITS], ids=str)
+@pytest.mark.parametrize("name", STEPS)
+def test_a_game_whose_first_step_would_end_a_run_is_refused_before_it(begins, name, actions):
+    step, message = STEPS[name]
+    begins(np.zeros(2), actions, step=step)
+    refused(message)
+
+
+@pytest.mark.parametrize(
+    "actions, first, then, message",
+    [
+        (BITS, None, [1, 1, 1, 1], "gave an action_mask, but its first reset gave none"),
+        (DISCRETE, [0, 1, 1], None, "gave no action_mask, but its first reset gave one"),
+        (DISCRETE, [0, 1, 1], [1, 1], "gave an action_mask of length 2; give it length 3"),
+        (DISCRETE, [0, 1, 1], [0, 0, 0], "allows no action"),
+    ],
+)
+def test_a_wrong_mask_of_a_first_step_is_refused_before_the_run(begins, actions, first, then, message):
+    begins(np.zeros(2), actions, step=(*STEP[:4], {"action_mask": then}), action_mask=first)
+    refused(f"at step 1 of an episode {message}")
+
+
+@pytest.mark.parametrize("options", ["", "--reset swap", "--random-start-steps 50", "--step-time-mean-ms 9e9"])
+@pytest.mark.parametrize("actions", [DISCRETE, BOX], ids=str)
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_trial_is_one_reset_and_one_step_whatever_is_trained_with(begins, options, actions, ends):
+    calls: list[str] = []
+    begins(np.zeros(2), actions, step=(*STEP[:2], ends, *STEP[3:]), called=calls.append)
+    check_game(parse(f"ppo --preset smoke --game begins {options}").config, MACHINE)
+    assert calls == ["reset", "step"]
+
+
+def test_the_action_of_a_trial_is_legal(begins):
+    taken: list[int] = []
+
+    def step(action):
+        taken.append(int(action))
+        return *STEP[:4], {"action_mask": [1, 0, 0]}
+
+    begins(np.zeros(2), DISCRETE, step=step, action_mask=[0, 0, 1])
+    check_game(parse("ppo --preset smoke --game begins").config, MACHINE)
+    assert taken == [2]
+
+
+def test_a_trial_leaves_the_cores_of_the_program_as_they_are(begins):
+    cores = os.sched_getaffinity(0)
+    begins(np.zeros(2), DISCRETE)
+    check_game(parse("ppo --preset smoke --game begins --pin-simulators").config, MACHINE)
+    assert os.sched_getaffinity(0) == cores
+
+
+APART = """
+import os
+import gymnasium, numpy, ddrl
+
+class Apart(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(2), {}
+
+    def step(self, action):
+        raise KeyError(os.getppid())
+
+ddrl.register_environment("apart", Apart)
+"""
+
+
+def test_a_game_that_is_stepped_in_processes_is_tried_in_one(tmp_path, capfd):
+    (tmp_path / "apart.py").write_text(APART)
+    options = f"--plugin {tmp_path / 'apart.py'} --game apart --simulator-processes 1"
+    message = rf"^apart fails at its first step: KeyError: {os.getpid()} \(apart.py, line 12\); fix the environment$"
+    with pytest.raises(UsageError, match=message):
+        check_game(parse(f"ppo --preset smoke {options}").config, MACHINE)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_what_a_replay_leaves_out_may_be_in_a_first_observation(begins):
     begins(np.array([np.nan, 0]), DISCRETE)
     assert check_game(parse("dqn --preset smoke --game begins").config, MACHINE) == Discrete(3)
 
 
 def test_another_point_of_a_study_may_need_what_a_replay_leaves_out(begins):
-    begins(np.array([np.nan, 0]), DISCRETE)
+    calls: list[str] = []
+    begins(np.array([np.nan, 0]), DISCRETE, called=calls.append)
     dqn, ppo = (parse(f"{name} --preset smoke --game begins").config for name in ("dqn", "ppo"))
     assert dqn.environment == ppo.environment
+    calls.clear()
     with pytest.raises(UsageError, match="^begins begins with nan in its observation"):
         check_environments([dqn, ppo])
+    assert calls == ["reset", "step"], "once for all points"
 
 
 def test_an_option_that_does_nothing_is_told_of_before_the_run():

@@ -105,12 +105,19 @@ def test_variants_of_a_layer_that_the_network_lacks_are_refused():
 class Misshapen(gymnasium.Env):
     observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Box(-1, 1, (1,))
 
+    def __init__(self, *sizes):
+        self._observations = [np.zeros(size) for size in sizes]
+
     def reset(self, *, seed=None, options=None):
-        return np.zeros(3), {}
+        return self._observations[0], {}
+
+    def step(self, action):
+        return self._observations[1], 0.0, False, False, {}
 
 
-def test_a_game_that_does_not_begin_as_its_spaces_say_is_refused_before_the_study():
-    plugins.register_environment("misshapen", Misshapen)
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3)], ids=["reset", "step"])
+def test_a_game_that_gives_what_is_not_of_its_spaces_is_refused_before_the_study(sizes):
+    plugins.register_environment("misshapen", lambda: Misshapen(*sizes))
     points = VARIANTS.points(settings(variants=("a:", "b:--discount 0.9"), games=("misshapen",)), MACHINE)
     with pytest.raises(UsageError, match=r"^misshapen gave an observation of shape \(3,\)"):
         check_environments(point.config for point in points)
