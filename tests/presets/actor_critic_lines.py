@@ -196,9 +196,13 @@ IMPALA_DEFAULT = {
     **lines("Espeholt et al. 2018, section 4.1", rho_clip=1.0, c_clip=1.0),
     **lines(OURS, schedule="asynchronous", simulators=32, groups=2, queue_batches=1),
 }  # fmt: skip
-IMPALA_LAPTOP = {**IMPALA_DEFAULT, **LAPTOP, **lines(OURS, simulators=16, batch_size=160)}
+IMPALA_LAPTOP = {
+    **IMPALA_DEFAULT, **LAPTOP, **CONSTANT_RATE, **ADAM,
+    **lines(OURS, simulators=8, batch_size=80, loss_reduction="mean", learning_rate=1e-3, adam_epsilon=1e-5,
+            clip_global_norm=0.5, c_clip=0.9),
+}  # fmt: skip
 IMPALA_SMOKE = {
-    **IMPALA_LAPTOP, **SMOKE, **SMOKE_EVALUATION, **CONSTANT_RATE, **NO_RMSPROP, **ADAM_OF_SMOKE,
+    **IMPALA_DEFAULT, **LAPTOP, **SMOKE, **SMOKE_EVALUATION, **CONSTANT_RATE, **NO_RMSPROP, **ADAM_OF_SMOKE,
     **lines(OURS, simulators=8, unroll_length=10, batch_size=0, value_cost=0.5, loss_reduction="mean"),
 }  # fmt: skip
 
