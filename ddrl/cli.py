@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -95,8 +96,23 @@ def dispatch(arguments: list[str]) -> int:
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
         raise UsageError(f"{command}: no such command{_meant_by(command)} (see ddrl --help)")
-    status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
+    try:
+        status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
+    except UsageError as error:
+        if told := _how_to_give_plugins(str(error), rest):
+            raise UsageError(f"{error}{told}") from error
+        raise
     return int(status or 0)
+
+
+def _how_to_give_plugins(refusal: str, words: Sequence[str]) -> str:
+    """The end of a refusal of a word that stands behind a plugin and may be meant as one; empty for any other."""
+    split = [part for word in words for part in (word.split("=", 1) if word.startswith("--plugin=") else [word])]
+    for option, plugin, word in zip(split, split[1:], split[2:]):
+        if option == "--plugin" and word[:1] not in ("", "-") and refusal.startswith((f"{word} ", f"{word}:")):
+            one_each = shlex.join(["--plugin", plugin, "--plugin", word])
+            return f"; if it is a plugin, too, give --plugin once for each: {one_each}"
+    return ""
 
 
 def _meant_by(command: str) -> str:

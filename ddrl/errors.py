@@ -13,7 +13,7 @@ class UsageError(Exception):
 
 
 class RunFailed(Exception):
-    """A run that `ddrl.train` began did not end well. The message says why, and how to go on.
+    """A run that `ddrl.train` began did not end well. The message says why, in one line.
 
     Attributes:
         path: absolute path of the run directory.
@@ -33,7 +33,12 @@ def in_one_line(error: BaseException) -> str:
     text = " / ".join(line for line in lines if line)
     if not isinstance(error, UsageError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + " ..."
+    return shortened(text)
+
+
+def shortened(line: str) -> str:
+    """A line that is not longer than LONGEST_LINE, and three dots where it was."""
+    return line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + " ..."
 
 
 def raised_at(error: BaseException) -> str:

@@ -193,6 +193,29 @@ def test_bad_input_is_one_line_and_status_2(arguments, message):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    "words, refusal, told",
+    [
+        ("ppo --plugin a.py b.py", "b.py belongs to no option", "--plugin a.py --plugin b.py"),
+        ("--plugin=a.py b.py", "b.py: there is no such algorithm", "--plugin a.py --plugin b.py"),
+        ("--plugin a --plugin b c --seed 1", "c: there is no such algorithm", "--plugin b --plugin c"),
+        ("ppo --plugin a b", "plugin a: there is no such module", ""),
+        ("ppo --plugin a --game", "--game: it needs a value", ""),
+        ("ppo --plugin a --seed b", "b belongs to no option", ""),
+    ],
+)
+def test_a_refused_word_behind_a_plugin_may_be_another_one(monkeypatch, words, refusal, told):
+    def refuse(argv):
+        raise UsageError(refusal)
+
+    monkeypatch.setattr("ddrl.commands.train.main", refuse)
+    with pytest.raises(UsageError) as refused:
+        cli.dispatch(["train", *words.split()])
+    assert str(refused.value) == refusal + (
+        f"; if it is a plugin, too, give --plugin once for each: {told}" if told else ""
+    )
+
+
 @pytest.mark.parametrize("arguments", ["train ba3c --color red", "train sarsa", "train ba3c --workers many"])
 def test_what_cannot_be_parsed_is_short_and_status_2(arguments):
     done = ddrl(*arguments.split())

@@ -116,7 +116,7 @@ def small(game: str, machine: Machine) -> TrainConfig:
     """The small network, with the optimizer of the other actor-critics: means, Adam, a norm of 0.5, a constant rate.
 
     8 simulators, so that there are eight updates for each of the paper's. With the clip of 0.9, later temporal
-    differences count less, as with the lambda of GAE. On Pong the paper's optimizer learned less in as many agent steps.
+    differences count less, as with the lambda of GAE. On Pong the paper's optimizer learned less in as many steps.
     """
     return laptop(impala)(game, machine).changed(
         algorithm={"c_clip": 0.9},

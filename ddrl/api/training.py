@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cluster.job import Job, detect_job
-from ddrl import plugin_modules, plugins, programs, rundir
+from ddrl import plugin_modules, plugins, programs
 from ddrl.api.run import Run
 from ddrl.checkpoint import list_checkpoints
 from ddrl.config import TrainConfig
@@ -80,7 +80,7 @@ def train(
         config, path, trains_more, minutes_of_run = ready()
         if path is not None:
             config = config.changed(run={"run_dir": str(path)})
-        places: list[Path] = []
+        places, causes = list[Path](), list[str]()
         # A notebook's output takes itself for a terminal, and cannot draw a panel in place.
         terminal = None if sys.stdout is sys.__stdout__ else False
         console = plain_console(quiet=not progress, force_jupyter=False, force_terminal=terminal)
@@ -93,8 +93,9 @@ def train(
             trains_more=trains_more,
             minutes_of_run=minutes_of_run,
             begun=places.append,
+            failed=causes.append,
         )
-    return _ended(status, places[0])
+    return _ended(status, places[0], "".join(causes))
 
 
 def _objects_and_names(callbacks: Sequence[Callback | str] | None) -> tuple[list[Callback], list[str]]:
@@ -159,7 +160,7 @@ def _in_job(ready: Callable[[], wanted.Wanted], job: Job, callbacks: Sequence[Ca
     raise SystemExit(train_in_job(ready, job))
 
 
-def _ended(status: int, run_dir: Path) -> Run:
+def _ended(status: int, run_dir: Path, why: str) -> Run:
     if status == 0:
         return Run(run_dir)
     from ddrl.launch.local import KILLED
@@ -168,8 +169,6 @@ def _ended(status: int, run_dir: Path) -> Run:
         begun = f"resume={str(run_dir)!r}"
         again = begun if list_checkpoints(run_dir) else f"run_dir={str(run_dir)!r}, resume_or_start=True"
         raise KeyboardInterrupt(f"killed; resume with ddrl.train({again})")
-    result = rundir.read_json(run_dir / rundir.RESULT)
-    why = str((result or {}).get("message") or f"see {run_dir / rundir.LOG}")
     raise RunFailed(f"the run in {run_dir} failed: {why}", run_dir.absolute())
 
 

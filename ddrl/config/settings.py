@@ -215,7 +215,8 @@ class RunConfig:
 
     minutes: float = 10.0
     """Training time of this run, in minutes of wall time (0: no such budget). It begins anew at a --resume, and counts
-    over all starts with --resume-or-start. The final evaluation, curve, and video follow."""
+    over all starts with --resume-or-start. Training that a restart loses does not count: it is done again. The final
+    evaluation, curve, and video follow."""
     agent_steps: int = 0
     """Budget in agent steps of all workers (0: none). Steps from before a resume are included. Workers report their
     steps once a second, so a run makes up to a second's more."""

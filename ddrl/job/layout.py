@@ -86,7 +86,7 @@ class JobContext:
 
     Attributes:
         evaluates_only: whether training is done, and only the final evaluation is missing.
-        spent_seconds: of the budget of minutes, before this start: by starts that died, or by the whole run.
+        spent_seconds: of the budget of minutes, before this start: they lie behind its checkpoint.
     """
 
     config: TrainConfig

@@ -56,6 +56,7 @@ def train(
     trains_more: bool = False,
     minutes_of_run: bool = False,
     begun: Callable[[Path], object] = lambda path: None,
+    failed: Callable[[str], object] = lambda why: None,
 ) -> int:
     """Runs a whole job on this machine; returns the exit status.
 
@@ -69,6 +70,7 @@ def train(
         callbacks: called in this process.
         trains_more, minutes_of_run: as in `wanted.Wanted`.
         begun: called with the run directory once it is there.
+        failed: called with the cause, in one line, if the run failed.
 
     Raises:
         UsageError: for what cannot run here, before anything is started; for what the ranks refuse.
@@ -91,7 +93,9 @@ def train(
         program = [*rank_program, os.path.join(os.curdir, path), *flags]  # mpirun takes the word : for its own
         with _told(callbacks, path, console) as tell:
             resumes = resume is not None
-            return _run(config, path, launcher, program, resumes, spent_seconds, console, stop_seconds, lock, tell)
+            return _run(
+                config, path, launcher, program, resumes, spent_seconds, console, stop_seconds, lock, tell, failed
+            )
 
 
 @contextlib.contextmanager
@@ -162,10 +166,11 @@ def _run(
     stop_seconds: float | None,
     lock: int,
     tell: Callable[[Record], None],
+    failed: Callable[[str], object],
 ) -> int:
     argv = [*program, *_resuming(spent_seconds)] if resume else program
     _announce(config, path, launcher, console)
-    restarts = Restarts(config, path, spent_seconds)
+    restarts = Restarts(config, path)
     with append_regular(path / rundir.LOG) as log, Interrupts() as interrupts:
         follower = JsonLines(path / rundir.METRICS, from_end=True)
         with Progress(config, console, tell=tell) as display:
@@ -175,10 +180,10 @@ def _run(
                 supervisor.start(argv, launcher, log, lock)
                 supervisor.watch(display, follower, console)
                 if lost := rundir.why_lost(path):
-                    return _files_lost(path, lost, console)
+                    return _files_lost(path, lost, console, failed)
                 if supervisor.died:
                     _write_death(path, supervisor.died)
-                ended = supervisor.minutes, supervisor.overdue, supervisor.phase
+                ended = supervisor.begun, supervisor.overdue, supervisor.phase
                 again = None if supervisor.asked else restarts.decide(*ended)
                 if again is None:
                     break
@@ -194,7 +199,7 @@ def _run(
                 return KILLED
             if restarts.refusal:
                 console.print(restarts.refusal, highlight=False, markup=False)
-            status = outcome.report(path, log_start, supervisor.overdue, console)
+            status = outcome.report(path, log_start, supervisor.overdue, console, failed)
             if status == 0:
                 finish(path, console, lambda: display.update(follower.read()), interrupts)
     if status == 0:
@@ -214,10 +219,12 @@ def _resuming(spent_seconds: float) -> list[str]:
     return ["--resume", "--spent", repr(spent_seconds)]
 
 
-def _files_lost(path: Path, why: str, console: Console) -> int:
+def _files_lost(path: Path, why: str, console: Console, failed: Callable[[str], object]) -> int:
     """The run directory went away under the ranks: whatever they had to say of it is gone, too."""
-    text = f"ddrl: the run failed: run directory {path} can no longer be written ({why})"
-    console.print(f"{text}: fix that, then {go_on(path)}", highlight=False, markup=False, soft_wrap=True)
+    text = f"run directory {path} can no longer be written ({why})"
+    failed(text)
+    said = f"ddrl: the run failed: {text}: fix that, then {go_on(path)}"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
     return 1
 
 

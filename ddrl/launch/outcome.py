@@ -8,7 +8,7 @@ final evaluation of a finished run short.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from ddrl import rundir
 from ddrl.checkpoint import list_checkpoints, load_latest
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, shortened
 from ddrl.files import open_regular
 from ddrl.named_runs import go_on
 from ddrl.reporting.metrics import is_resumed, read_metrics
@@ -25,7 +25,7 @@ from ddrl.reporting.phases import EVALUATING
 
 ENDED_WELL = ("finished", "target")
 BUDGETS = ("minutes", "agent_steps", "max_updates")
-LOG_LINES = 15
+LOG_LINES = 15  # that are shown
 LOG_BYTES = 64 * 1024
 TITLES = {
     "finished": ("finished", "the budget is used up"),
@@ -34,6 +34,12 @@ TITLES = {
 }
 RULE = re.compile(r"-{20,}$")  # mpirun frames its messages with two of these
 FAREWELL = re.compile(r"(prterun|mpirun) (noticed|detected) that")
+TRACEBACK = r"Traceback \(most recent call last\):\n(?:\s.*\n)*"  # what follows is the error
+CHAINED = r"(?:During handling of|The above exception was).*\n"
+ERROR = re.compile(
+    rf"^(?:(?:{TRACEBACK}\S.*\n{CHAINED})*{TRACEBACK}(\S.*)|ddrl: (?!warning)(.+)|(Fatal Python error.*))", re.MULTILINE
+)
+"""The last error of a process, among lines of which none is empty; of several processes, the first that failed."""
 
 
 def ended_well(result: Mapping[str, Any]) -> bool:
@@ -68,7 +74,9 @@ def in_final_evaluation(records: Sequence[Mapping[str, Any]]) -> bool:
     return saved and phase == EVALUATING
 
 
-def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
+def report(
+    path: Path, log_start: int, overdue: str, console: Console, failed: Callable[[str], object] = lambda why: None
+) -> int:
     """Prints how the run ended; returns the exit status.
 
     Args:
@@ -76,6 +84,7 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
         log_start: byte of log.txt at which this part of the run begins.
         overdue: why ranks were killed, or empty.
         console: where the user sees it.
+        failed: called with the cause, in one line, if the run failed.
 
     Raises:
         UsageError: when the ranks found that what was asked for cannot be.
@@ -85,7 +94,10 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
     if status == "failed" and result.get("usage_error"):
         raise UsageError(message)
     if status not in TITLES:
-        _print_failure(path, log_start, message, overdue, console)
+        tail = [] if message else log_tail(path / rundir.LOG, log_start)
+        why = message or _cause(overdue, tail)
+        failed(why if message else f"{why}; see {path / rundir.LOG}")
+        _print_failure(path, why, tail[-LOG_LINES:], console)
         return 1
     title, reason = TITLES[status]
     line = message if message.startswith(title) else f"{title}: {message or reason}"
@@ -95,17 +107,26 @@ def report(path: Path, log_start: int, overdue: str, console: Console) -> int:
     return 0
 
 
-def _print_failure(path: Path, log_start: int, message: str, overdue: str, console: Console) -> None:
+def _cause(overdue: str, tail: Sequence[str]) -> str:
+    """Why a run without a result failed, in one line, by what was seen of its ranks and by the lines that they left."""
+    found = ERROR.search("\n".join(tail))
+    error = shortened(next(filter(None, found.groups()))) if found else ""
+    if overdue or error:
+        return f"{overdue} ({error})" if overdue and error else overdue or error
+    said = [line for line in tail if not RULE.match(line)]
+    last = said[-1:] if len(said) == len(tail) else said  # there is nothing but mpirun's farewell
+    words = shortened(" ".join(" ".join(last).split()))
+    return f"no result; the log ends with: {words}" if words else "no result"
+
+
+def _print_failure(path: Path, why: str, tail: Sequence[str], console: Console) -> None:
     # What is wrapped cannot be copied.
-    said = f"ddrl: the run failed: {message or overdue or 'no result'}"
-    console.print(said, highlight=False, markup=False, soft_wrap=True)
-    tail = log_tail(path / rundir.LOG, log_start)
-    if tail and not message:
+    console.print(f"ddrl: the run failed: {why}", highlight=False, markup=False, soft_wrap=True)
+    if tail:
         console.print(f"the last lines of {path / rundir.LOG}:", highlight=False)
         console.print("\n".join(tail), highlight=False, markup=False)
-    if overdue or message or not tail:
-        remedy = "" if "--resume" in message else f"; {go_on(path)}"
-        console.print(f"see {path / rundir.LOG}{remedy}", highlight=False, soft_wrap=True)
+    remedy = "" if "--resume" in why else f"; {go_on(path)}"
+    console.print(f"see {path / rundir.LOG}{remedy}", highlight=False, soft_wrap=True)
 
 
 def log_tail(path: Path, start: int = 0) -> list[str]:
@@ -117,7 +138,7 @@ def log_tail(path: Path, start: int = 0) -> list[str]:
     except OSError:
         return []
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    return (without_farewell(lines) or lines)[-LOG_LINES:]
+    return without_farewell(lines) or lines
 
 
 def without_farewell(lines: list[str]) -> list[str]:

@@ -1,20 +1,24 @@
-"""Whether a job whose server or chief died is started again, from its last checkpoint, and with which minutes."""
+"""Whether a job whose server or chief died is started again, from its last checkpoint, and with which minutes.
+
+Minutes count as agent steps and updates do: what lies behind the checkpoint is spent, and what was trained after it is
+lost, and trained again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ddrl import rundir
 from ddrl.checkpoint import list_checkpoints, version_of
 from ddrl.config import TrainConfig
+from ddrl.errors import UsageError
 from ddrl.launch.outcome import in_final_evaluation
 from ddrl.replay_files import newest_sound
-from ddrl.reporting.metrics import MetricsWriter, read_metrics
+from ddrl.reporting.metrics import MetricsWriter, is_resumed, minutes_began, read_metrics
 from ddrl.reporting.phases import EVALUATING
 from ddrl.wording import counted
-
-LEAST_MINUTES = 0.02  # what is left of a budget that is used up: the job ends as it should, with a checkpoint
 
 
 class Restart(NamedTuple):
@@ -57,30 +61,24 @@ def spent_before(resume: Path | None, config: TrainConfig, minutes_of_run: bool)
 
 
 class Restarts:
-    """Decides about new starts of one run: at most `max_restarts` without a newer checkpoint in between.
+    """Decides about new starts of one run: at most `max_restarts` without a newer checkpoint in between."""
 
-    Args:
-        spent_seconds: of the budget of minutes, before the first start; see `JobContext`.
-    """
-
-    def __init__(self, config: TrainConfig, path: Path, spent_seconds: float = 0.0):
+    def __init__(self, config: TrainConfig, path: Path):
         self._config, self._path = config, path
         self._in_vain = 0
         self._newest = self._version()
-        self._spent_before = self._spent = spent_seconds
         self.refusal = ""
         """Why there was no new start after a loss that allows one; empty where there is nothing to say."""
 
-    def decide(self, minutes: float, trouble: str, phase: str) -> Restart | None:
+    def decide(self, begun: bool, trouble: str, phase: str) -> Restart | None:
         """The new start after a job has ended, or None; `refusal` then may say why.
 
         Args:
-            minutes: that it has trained; 0 for one that did not begin.
+            begun: whether it has written a record.
             trouble: what its launcher saw, or nothing.
             phase: in which it was; empty if it told of none.
         """
-        self._spent += 60.0 * minutes
-        lost, limit = self._lost(minutes, trouble), self._config.run.max_restarts
+        lost, limit = self._lost(begun, trouble), self._config.run.max_restarts
         if not lost or self._config.exchange.on_server_loss == "stop":
             return None
         newest = self._version()
@@ -94,11 +92,16 @@ class Restarts:
         if self._in_vain > limit:
             self.refusal = f"{lost}, and --max-restarts {limit} allows no more restarts without a new checkpoint"
             return None
+        try:
+            spent_seconds = self._spent_seconds(records)
+        except UsageError as error:
+            self.refusal = f"{lost}, and {error}"
+            return None
         where = "the beginning" if newest is None else f"update {newest}"
         text = (
             f"{lost}: the run starts again from {where} (restart {self._in_vain} of {limit} without a new checkpoint)"
         )
-        return Restart(text, self._spent_seconds(), phase == EVALUATING and in_final_evaluation(records))
+        return Restart(text, spent_seconds, phase == EVALUATING and in_final_evaluation(records))
 
     def note(self, restart: Restart) -> None:
         """Writes the event `restarted`; no rank may be alive."""
@@ -107,7 +110,7 @@ class Restarts:
         writer.event("restarted", restart.text, wall_seconds)
         writer.close()
 
-    def _lost(self, minutes: float, trouble: str) -> str:
+    def _lost(self, begun: bool, trouble: str) -> str:
         """Who died, if that is why the job ended.
 
         A job that MPI ended at a death leaves no result. Neither does one that did not begin; that is a death
@@ -116,12 +119,18 @@ class Restarts:
         result = rundir.read_json(self._path / rundir.RESULT)
         if result is not None:
             return str(result.get("lost", ""))
-        return (trouble or "a rank died") if minutes or self._in_vain else ""
+        return (trouble or "a rank died") if begun or self._in_vain else ""
+
+    def _spent_seconds(self, records: Sequence[Mapping[str, Any]]) -> float:
+        """Seconds of the budget of minutes behind the checkpoint of the next start.
+
+        Raises:
+            UsageError: as `seconds_trained`.
+        """
+        resumed = next(filter(is_resumed, reversed(records)), {})
+        return max(0.0, seconds_trained(self._path, self._config) - minutes_began(resumed))
 
     def _version(self) -> int | None:
         """Of the newest checkpoint."""
         paths = list_checkpoints(self._path)
         return version_of(paths[-1]) if paths else None
-
-    def _spent_seconds(self) -> float:
-        return max(self._spent_before, min(self._spent, 60.0 * (self._config.run.minutes - LEAST_MINUTES)))

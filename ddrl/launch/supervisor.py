@@ -53,7 +53,7 @@ class Supervisor:
         overdue: why they were killed; empty if they were not.
         died: which of mpirun, a rank or the run's only process was killed though nobody asked for an end; else empty.
         asked: whether the user wants the run to end.
-        minutes: that they have trained, after `watch`; 0 if they did not begin.
+        begun: whether they have written a record.
         phase: of the run, by its newest record; empty before the first one.
     """
 
@@ -64,13 +64,11 @@ class Supervisor:
         self._deadline: float | None = None
         self._said = False
         self._exposed = threading.Event()
-        self._heard: float | None = None
         self._gone_since: float | None = None
         self._left_since: float | None = None  # when mpirun was first seen without ranks
         self._stop_since: float | None = None
-        self.killed = self.asked = False
+        self.killed = self.asked = self.begun = False
         self.overdue = self.died = self.phase = ""
-        self.minutes = 0.0
 
     def start(self, argv: Sequence[str], launcher: Launcher | None, log: BinaryIO, lock: int) -> None:
         """Starts them in a session of their own; they hold the lock of the run directory, too.
@@ -113,13 +111,10 @@ class Supervisor:
             end_session(self._process.pid, KILL_SECONDS)
             self._process.wait(timeout=KILL_SECONDS)
             self._files.close()
-        if self._heard is not None:
-            self.minutes = (time.monotonic() - self._heard) / 60.0
 
     def _show(self, display: Progress, follower: JsonLines) -> None:
         records = follower.read()
-        if records and self._heard is None:
-            self._heard = time.monotonic()
+        self.begun = self.begun or bool(records)
         self.phase = next((record["phase"] for record in reversed(records) if "phase" in record), self.phase)
         with contextlib.suppress(OSError):
             display.update(records)
@@ -178,11 +173,11 @@ class Supervisor:
             self._replay_seconds, self._deadline = 0.0, None
         if self._deadline is None and (self._said or result):
             told = (rundir.read_json(self._path / rundir.RESULT) or {}) if result else {}
-            nothing_to_save = "lost" in told or (self._heard is None and told.get("status") == "failed")
+            nothing_to_save = "lost" in told or (not self.begun and told.get("status") == "failed")
             patience = self._stop_seconds + self._replay_seconds
             self._patience = min(LOST_SECONDS, patience) if nothing_to_save else patience
             self._deadline = now + self._patience
-        if self._heard is None and not result:
+        if not self.begun and not result:
             self._look_for_ranks(now)
         if result and not self._single:
             self._look_for_launcher(now)

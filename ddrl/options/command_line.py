@@ -7,6 +7,7 @@ help keeps the line breaks of the source, so the pages are made here.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ WORDS = {
     "starts": "FILE", "train-options": "WORDS", "video": "FILE",
 }  # fmt: skip
 """Option whose value is a text -> what stands for that text in help, where NAME says too little."""
+WITH_COMMAS = re.compile(r"[\w./+-]+(,[\w./+-]+)+")  # numbers or names; what has commas of its own has brackets, = or :
 LONGEST_CHOICES = 28  # characters of a list of choices that stands beside an option
 SHORT_TITLE = 40  # characters of a description that is the title of its group
 
@@ -329,8 +331,12 @@ def _checked_value(option: Option, text: str, shown: str = "") -> str:
     Args:
         shown: what the error says of the value (empty: option and value).
     """
+    item = item_of(option.hint)
+    if item is not None and not option.positional and WITH_COMMAS.fullmatch(text):
+        separated = f"--{option.name} {text.replace(',', ' ')}"
+        raise UsageError(f"--{option.name} {text:.80}: a comma does not separate values; write {separated:.80}")
     try:
-        value = value_of(item_of(option.hint) or option.hint, text)
+        value = value_of(item or option.hint, text)
     except ValueError as error:
         raise UsageError(f"{shown or f'--{option.name} {text:.80}'}: {error}") from error
     return str(value) if type(value) is int else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import typing
 from collections.abc import Sequence
 
@@ -41,11 +42,15 @@ def split_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]
     """The plugins that a command line names, which are not loaded, and the other words.
 
     Raises:
-        UsageError: --plugin has no value.
+        UsageError: --plugin has no value, or several with commas between them.
     """
     peek = Parser(prog=prog)
     peek.add_argument("--plugin", action="append", default=[])
     found, rest = peek.parse_known_args(list(argv))
+    for plugin in found.plugin:
+        if "," in plugin and not os.path.exists(plugin):
+            one_each = " ".join(f"--plugin {each.strip()}" for each in plugin.split(","))
+            raise UsageError(f"--plugin {plugin}: a comma does not separate modules; write {one_each}")
     return found.plugin, rest
 
 

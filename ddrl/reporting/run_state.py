@@ -42,9 +42,8 @@ class RunState:
         self.events: collections.deque[Record] = collections.deque(maxlen=_LOUD_EVENTS)
         self.lost_workers = 0
         self._phase_began = self._heard = now
-        self._trained = 0.0  # seconds that count to the budget of minutes, when the newest `train` record came
-        self._trained_before = 0.0  # the same before the ranks were started the last time, unless a resume says it
-        self._started_at = 0.0  # wall seconds of the run from which they count on
+        self._trained = 0.0  # seconds that count to the budget of minutes, at the newest `train` record or resume
+        self._minutes_began = 0.0  # wall seconds of the run from which they count on
         self._end: float | None = None
         self._games: tuple[int, int] | None = None
 
@@ -66,7 +65,7 @@ class RunState:
             self._games = (record.get("evaluation_games_over", 0), record["evaluation_games"])
         if kind == "train":
             self.train, self._heard = record, now
-            self._trained = max(0.0, self._trained_before + record["wall_seconds"] - self._started_at)
+            self._trained = max(0.0, record["wall_seconds"] - self._minutes_began)
             if "online_score_mean" in record:
                 self.scores.append((record["wall_seconds"], record["online_score_mean"]))
         elif kind == "evaluation":
@@ -116,8 +115,8 @@ class RunState:
         if self.phase != TRAINING or budget is None or budget[0] <= 0:
             return None
         done, total, unit = budget
-        if unit and (self._started_at or self._trained_before):
-            return None  # earlier starts did part of the work, and their time is not known
+        if unit and self._minutes_began:
+            return None  # earlier parts did some of the work, and their time is not among what was trained
         return max(0.0, total - done) * (trained / done if unit else 1.0)
 
     def _set_evaluations(self, records: list[Record]) -> None:
@@ -131,12 +130,11 @@ class RunState:
         if record["name"] not in _QUIET_EVENTS:
             self.events.append(record)
         self.lost_workers += record["name"] == "worker_lost"
-        if record["name"] == "restarted":  # from a checkpoint, of which `resumed` tells, or from the beginning
+        if record["name"] == "restarted":  # `resumed` follows
             self.enter(STARTING, now)
-            self._trained_before, self._started_at = self._trained, 0.0
         if is_resumed(record):
-            start = record["wall_seconds"]
-            self._started_at = minutes_began(record)
-            self._trained_before = 0.0 if "spent_seconds" in record else self._trained_before
+            start, self._heard = record["wall_seconds"], now
+            self._minutes_began = minutes_began(record)
+            self._trained = start - self._minutes_began
             self.scores = [point for point in self.scores if point[0] <= start]
             self._set_evaluations([record for record in self._evaluated if record["wall_seconds"] <= start])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 import ddrl
 from ddrl import plugins, rundir
 from ddrl.api.training import _ended, _refuse_own
+from ddrl.launch import local
 from ddrl.options import train_options
 from ddrl.types import Machine
 
@@ -372,8 +374,18 @@ def test_a_run_that_fails_says_why(tmp_path):
     assert failed.value.path == tmp_path / "run"
 
 
+def test_a_process_that_ends_without_a_word_to_the_chief_is_quoted(tmp_path, monkeypatch):
+    program = [sys.executable, "-c", "raise ValueError('no such\\nthing')"]
+    monkeypatch.setattr(local, "train", functools.partial(local.train, rank_program=program))
+    settings = {"preset": "smoke", "workers": 1, "parameter_servers": 0, "run_dir": tmp_path / "run"}
+    with pytest.raises(ddrl.RunFailed) as failed:
+        ddrl.train("ppo", progress=False, **settings)
+    run = tmp_path / "run"
+    assert str(failed.value) == f"the run in {run} failed: ValueError: no such; see {run}/log.txt"
+
+
 def test_the_directory_of_a_run_that_failed_is_found_from_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ddrl.RunFailed, match="the run in run failed: see run/log.txt") as failed:
-        _ended(1, Path("run"))
+    with pytest.raises(ddrl.RunFailed, match="the run in run failed: no result") as failed:
+        _ended(1, Path("run"), "no result")
     assert failed.value.path == tmp_path / "run"

@@ -483,6 +483,39 @@ def test_log_tail_keeps_other_framed_messages(tmp_path):
     assert outcome.log_tail(tmp_path / "none") == outcome.log_tail(tmp_path / "pipe") == []
 
 
+TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 7, in f', "    raise error", "    ^^^^^^^^^^^"]
+
+
+@pytest.mark.parametrize(
+    "log, overdue, cause",
+    [
+        ([*TRACEBACK, "ValueError: first", *TRACEBACK, "KeyError: second", "end"], "", "ValueError: first"),
+        (
+            [*TRACEBACK, "KeyError: 'a'", "", "During handling of the above exception, another exception occurred:", ""]
+            + [*TRACEBACK, "my.Error", "goodbye"],
+            "",
+            "my.Error",
+        ),
+        (["ddrl: warning: old", "ddrl: cannot write", *TRACEBACK, "ValueError: second"], "", "cannot write"),
+        (["Fatal Python error: Segmentation fault", "", "Thread 0x1:"], "", "Fatal Python error: Segmentation fault"),
+        (["the beginning", "the end"], "", "no result; the log ends with: the end"),
+        (["x" * 2000], "", f"no result; the log ends with: {'x' * 1000} ..."),
+        (FAREWELL, "", f"no result; the log ends with: {FAREWELL[1]} Exit code: 1"),
+        ([], "", "no result"),
+        ([*TRACEBACK, "OSError"], "rank 1 died before the job began", "rank 1 died before the job began (OSError)"),
+        (["the end"], "rank 1 died before the job began", "rank 1 died before the job began"),
+    ],
+)
+def test_a_run_without_a_result_says_the_last_error_of_the_process_that_failed_first(tmp_path, log, overdue, cause):
+    (tmp_path / rundir.LOG).write_text("\n".join(["RuntimeError: of an earlier part", *log]))
+    console, causes = Console(record=True, width=2000), []
+    start = len("RuntimeError: of an earlier part\n")
+    assert outcome.report(tmp_path, start, overdue, console, causes.append) == 1
+    assert causes == [f"{cause}; see {tmp_path / rundir.LOG}"]
+    first, *_, last = console.export_text().splitlines()
+    assert first == f"ddrl: the run failed: {cause}" and "ddrl train --resume-or-start --run-dir" in last
+
+
 def test_what_may_not_be_meant_is_said_before_anything_starts(tmp_path):
     config = algorithms.preset("smoke", None, Machine(8, 1 << 40), "categorical-dqn")
     algorithm = dataclasses.replace(config.algorithm, value_max=0.5)

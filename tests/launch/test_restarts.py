@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from ddrl import checkpoint as checkpoints
 from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
-from ddrl.launch.restarts import LEAST_MINUTES, Restarts
+from ddrl.launch.restarts import Restarts
 from ddrl.reporting.metrics import MetricsWriter, read_metrics
 from ddrl.reporting.phases import EVALUATING
+from tests.launch.support import checkpoint
 
 LOST = {"status": "failed", "message": "x", "lost": "server 0 died"}
 
@@ -17,24 +21,29 @@ LOST = {"status": "failed", "message": "x", "lost": "server 0 died"}
 class Play:
     """A run directory whose ranks die as told."""
 
-    def __init__(self, path, on_server_loss="restart", max_restarts=2, spent_seconds=0.0):
+    def __init__(self, path, on_server_loss="restart", max_restarts=2):
         self.path = path
-        (path / "checkpoints").mkdir()
-        config = TrainConfig(
+        self.config = TrainConfig(
             algorithm=BA3CConfig(),
             run=RunConfig(minutes=10.0, max_restarts=max_restarts),
             exchange=ExchangeConfig(on_server_loss=on_server_loss),
         )
-        self.restarts = Restarts(config, path, spent_seconds)
+        self.restarts = Restarts(self.config, path)
 
-    def ends(self, result, minutes=1.0, trouble="", phase=""):
+    def ends(self, result, begun=True, trouble="", phase=""):
         (self.path / rundir.RESULT).unlink(missing_ok=True)
         if result:
             rundir.write_json(self.path / rundir.RESULT, result)
-        return self.restarts.decide(minutes, trouble, phase)
+        return self.restarts.decide(begun, trouble, phase)
 
-    def checkpoint(self, version):
-        (self.path / "checkpoints" / f"update-{version:09d}.npz").touch()
+    def checkpoint(self, version, wall_seconds=1.0):
+        small = checkpoint(self.config, wall_seconds)
+        return checkpoints.save(self.path, dataclasses.replace(small, version=version))
+
+    def resumed(self, wall_seconds, **fields):
+        writer = MetricsWriter(self.path)
+        writer.event("resumed", "from a checkpoint", wall_seconds, **fields)
+        writer.close()
 
     def trained(self, update):
         writer = MetricsWriter(self.path)
@@ -47,25 +56,41 @@ def play(tmp_path):
     return lambda **options: Play(tmp_path, **options)
 
 
-def test_it_goes_on_from_the_newest_checkpoint_with_what_is_left_of_the_minutes(play):
+def test_it_goes_on_from_the_newest_checkpoint_with_the_minutes_that_this_leaves(play):
+    """What was trained after it is lost, and so is not spent."""
     job = play()
-    job.checkpoint(40)
+    job.checkpoint(40, wall_seconds=240.0)
     job.trained(55)
-    again = job.ends(LOST, minutes=4.0)
+    again = job.ends(LOST)
     assert again.spent_seconds == pytest.approx(240.0)
     assert again.text.startswith("server 0 died: the run starts again from update 40")
     job.restarts.note(again)
     (event,) = [r for r in read_metrics(job.path) if r["kind"] == "event"]
     assert (event["name"], event["text"], event["wall_seconds"]) == ("restarted", again.text, 5.0)
-    assert job.ends(LOST, minutes=20.0).spent_seconds == pytest.approx(60.0 * (10.0 - LEAST_MINUTES))
+    job.resumed(240.0, spent_seconds=240.0)
+    assert job.ends(LOST).spent_seconds == pytest.approx(240.0)
+    job.checkpoint(80, wall_seconds=600.5)
+    assert job.ends(LOST).spent_seconds == pytest.approx(600.5), "a budget that was used up stays so"
 
 
-@pytest.mark.parametrize(("before", "spent"), [(120.0, 360.0), (600.5, 600.5)])
-def test_what_the_run_had_spent_before_counts_too(play, before, spent):
-    """A budget that was used up stays so: nothing is trained, not even for a moment."""
-    job = play(spent_seconds=before)
-    job.checkpoint(40)
-    assert job.ends(LOST, minutes=4.0).spent_seconds == pytest.approx(spent)
+@pytest.mark.parametrize(("before", "spent"), [({"spent_seconds": 400.0}, 500.0), ({}, 100.0)])
+def test_minutes_count_from_a_resume_or_over_the_whole_run(play, before, spent):
+    job = play()
+    job.checkpoint(40, wall_seconds=400.0)
+    job.resumed(400.0, **before)
+    assert job.ends(LOST).spent_seconds == pytest.approx(before.get("spent_seconds", 0.0))
+    job.checkpoint(80, wall_seconds=500.0)
+    assert job.ends(LOST).spent_seconds == pytest.approx(spent)
+
+
+def test_the_minutes_are_those_of_the_checkpoint_that_is_sound(play):
+    job = play()
+    job.checkpoint(40, wall_seconds=100.0)
+    job.checkpoint(80, wall_seconds=200.0).write_bytes(b"")
+    assert job.ends(LOST).spent_seconds == pytest.approx(100.0)
+    job.checkpoint(40).write_bytes(b"")
+    assert job.ends(LOST) is None
+    assert job.restarts.refusal.startswith("server 0 died, and there is no sound one among 2 checkpoints in ")
 
 
 def test_only_a_start_that_was_in_its_final_evaluation_leaves_that_alone(play):
@@ -110,9 +135,9 @@ def test_other_ends_are_ends(play, result):
 def test_a_job_without_a_result_starts_again_only_if_one_has_begun(play):
     job = play()
     job.checkpoint(1)
-    assert job.ends(None, minutes=0.0, trouble="rank 1 died before the job began") is None
-    assert "a rank died" in job.ends(None, minutes=0.1).text
-    assert "rank 1 died" in job.ends(None, minutes=0.0, trouble="rank 1 died before the job began").text
+    assert job.ends(None, begun=False, trouble="rank 1 died before the job began") is None
+    assert "a rank died" in job.ends(None).text
+    assert "rank 1 died" in job.ends(None, begun=False, trouble="rank 1 died before the job began").text
 
 
 def test_stop_stops(play):

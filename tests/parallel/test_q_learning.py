@@ -79,7 +79,7 @@ def test_asynchronous_dqn_learns_catch_and_keeps_its_replays(tmp_path):
 def test_asynchronous_dqn_whose_server_is_killed_goes_on_with_its_replays(tmp_path):
     run = tmp_path / "run"
     often = ("--checkpoint-every-updates", "200", "--log-every-seconds", "0.5", "--max-updates", "1000000")
-    often += ("--minutes", "30")  # the new start gets what is left of them; the test ends it long before
+    often += ("--minutes", "30")  # the test ends it long before
     with train(run, "dqn", *QUICK, *TWO, "--updates", "asynchronous", "--no-evaluator", *often) as job:
         job.wait_for(lambda: len(events(run, "checkpoint")) >= 2, "checkpoints")
         kill(job.rank(2))

@@ -270,19 +270,23 @@ def test_the_steps_of_earlier_parts_took_no_time_of_this_command():
     assert state.trained_seconds(630.0) == 2.0 and state.training_left(630.0) is None
 
 
-def test_a_run_that_is_started_again_counts_the_time_of_this_command_before_that_too():
+def test_a_run_that_is_started_again_counts_the_time_behind_its_checkpoint():
+    """As the chief does: what came after it is trained again."""
     state = RunState(TrainConfig(algorithm=BA3CConfig()))
     resumed, restarted = ({"kind": "event", "name": name, "text": "from update 3"} for name in ("resumed", "restarted"))
     state.add(TRAIN | {"wall_seconds": 130.0}, 140.0)
     state.add(restarted | {"wall_seconds": 130.0}, 145.0)
     assert (state.phase, state.trained_seconds(150.0)) == ("starting", 130.0)
-    state.add(resumed | {"wall_seconds": 100.0}, 155.0)
-    assert state.trained_seconds(160.0) == 130.0
-    state.add(TRAIN | {"wall_seconds": 105.0}, 165.0)
-    assert state.trained_seconds(166.0) == 136.0
-    state.add(restarted | {"wall_seconds": 105.0}, 170.0)  # without a checkpoint, from the beginning
+    state.add(resumed | {"wall_seconds": 100.0, "spent_seconds": 100.0}, 155.0)
+    assert state.trained_seconds(160.0) == 100.0
+    state.add({"kind": "event", "name": "phase", "phase": "training", "text": "", "wall_seconds": 103.0}, 158.0)
+    assert state.trained_seconds(160.0) == 105.0
+    state.add(TRAIN | {"wall_seconds": 106.0}, 161.0)
+    assert state.trained_seconds(162.0) == 107.0
+    state.add(restarted | {"wall_seconds": 106.0}, 170.0)
+    state.add(resumed | {"wall_seconds": 0.0}, 175.0)  # without a checkpoint, from the beginning
     state.add(TRAIN | {"wall_seconds": 2.0}, 180.0)
-    assert state.trained_seconds(180.0) == 137.0
+    assert state.trained_seconds(180.0) == 2.0
 
 
 def test_the_time_left_is_that_of_the_command():
