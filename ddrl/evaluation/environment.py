@@ -25,7 +25,7 @@ def make_environment(run: str | os.PathLike[str], render_mode: str | None = None
         UsageError: no run, or a game that cannot be made.
     """
     config = rundir.load_config(os.fspath(run)).environment
-    options = {} if render_mode is None or atari_rom(config.game) else {"render_mode": render_mode}
+    options: dict[str, Any] = {} if render_mode is None or atari_rom(config.game) else {"render_mode": render_mode}
     simulators = make_in_thread(plain_game(config), 1, **options)
     game = simulators.game
     if isinstance(game, Adapted):

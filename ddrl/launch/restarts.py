@@ -127,7 +127,7 @@ class Restarts:
         Raises:
             UsageError: as `seconds_trained`.
         """
-        resumed = next(filter(is_resumed, reversed(records)), {})
+        resumed: Mapping[str, Any] = next(filter(is_resumed, reversed(records)), {})
         return max(0.0, seconds_trained(self._path, self._config) - minutes_began(resumed))
 
     def _version(self) -> int | None:
