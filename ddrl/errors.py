@@ -25,6 +25,7 @@ class RunFailed(Exception):
 
 
 LONGEST_LINE = 1000  # letters; log.txt has the whole text
+LIBRARIES = (Path(__file__).parent, Path(traceback.__file__).parent)  # ddrl, and Python's standard library
 
 
 def in_one_line(error: BaseException) -> str:
@@ -42,9 +43,18 @@ def shortened(line: str) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """' (FILE, line N)': where an exception was raised."""
+    """' (FILE, line N)': the last line of a user's own code in the traceback; if there is none, the last line."""
     frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in frames if _is_of_user(frame.filename)] or frames
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _is_of_user(file: str) -> bool:
+    """Whether a file belongs neither to ddrl, nor to Python, nor to an installed package."""
+    path = Path(file)
+    return path.is_absolute() and not (
+        {"site-packages", "dist-packages"} & set(path.parts) or any(path.is_relative_to(place) for place in LIBRARIES)
+    )
 
 
 def says_what_to_do(error: BaseException) -> bool:

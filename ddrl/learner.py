@@ -12,7 +12,7 @@ import numpy as np
 
 from ddrl.algorithms.record import Loss
 from ddrl.config import AlgorithmConfig, FromReplay, OptimizerConfig
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line, raised_at, says_what_to_do
 from ddrl.exchange.vectors import lasting_memory
 from ddrl.graph import Graph, computes_on_gpu
 from ddrl.lazy import tf
@@ -115,8 +115,8 @@ class Learner:
         batch_size: data-points per gradient.
 
     Raises:
-        UsageError: the function gives no LossOutput, the loss or one of its metrics is no scalar, or the loss does not
-            depend on the parameters.
+        UsageError: the function fails or gives no LossOutput, the loss or one of its metrics is no scalar, or the loss
+            does not depend on the parameters.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class Learner:
             context: what the loss may read: host arrays or tensors.
 
         Returns:
-            <float32>[N] gradient, read-only; the loss's metrics with `gradient_norm`, the global norm before clipping;
-            and <float32>[M] new priorities, None if the loss has none.
+            <float32>[N] gradient, read-only; the loss's metrics with `gradient_norm`, the global norm before clipping,
+            and, unless the loss has one of that name, `loss`; and <float32>[M] new priorities, None if it has none.
 
         Raises:
             UsageError: the batch has another size than the template.
@@ -192,7 +192,7 @@ class Learner:
             batch = with_scaled_rewards(self._network, self._network.prepare(parameters), batch, self._settings)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(parameters)
-            output = self._checked(self._loss(self._network, parameters, batch, self._settings, context))
+            output = self._checked(self._called(parameters, batch, context))
             loss = output.loss if self._scale == 1.0 else output.loss * self._scale
         gradient = tape.gradient(loss, parameters)
         if gradient is None:
@@ -201,12 +201,26 @@ class Learner:
                 "network(parameters, ...), with operations of TensorFlow, and not all of it within tf.stop_gradient"
             )
         gradient = tf.convert_to_tensor(gradient)  # of a loss that only gathers from `parameters`, it is sparse
-        metrics = {**output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}
+        metrics = {"loss": output.loss, **output.metrics, "gradient_norm": tf.sqrt(2.0 * tf.nn.l2_loss(gradient))}
         self._metric_names = list(metrics)
         limit = self._optimizer.clip_tensor_average_norm
         gradient = clip_by_average_norm(gradient, self._network.parameter_shapes, limit)
         priorities = [] if output.priorities is None else [output.priorities]
         return gradient, tf.stack([tf.cast(value, tf.float32) for value in metrics.values()]), *priorities
+
+    def _called(self, parameters: Any, batch: Any, context: LossContext) -> Any:
+        """What the loss gives. Raises UsageError if it fails, with the line and, if it met None, with what is None."""
+        try:
+            return self._loss(self._network, parameters, batch, self._settings, context)
+        except Exception as error:
+            if says_what_to_do(error):
+                raise
+            why = f"{in_one_line(error)}{raised_at(error)}"
+            if "None" in why:
+                fields = {f"{name}.{field}": value for name, record in (("context", context), ("batch", batch))
+                          for field, value in record._asdict().items()}  # fmt: skip
+                why += f"; in this loss, {', '.join(name for name, value in fields.items() if value is None)} are None"
+            raise UsageError(f"the loss of {self._settings.name} fails: {why}") from error
 
     def _checked(self, output: Any) -> LossOutput:
         """`output` with its loss as a tensor. Raises UsageError if it is no LossOutput, or if the loss or a metric is

@@ -124,6 +124,36 @@ def test_a_loss_that_gives_a_tensor_alone_is_refused():
         Learner(network, lambda _, parameters, *rest: parameters[0], BA3CConfig(), settings, batch_of("mlp", 8))
 
 
+@pytest.mark.parametrize(
+    "fails, said",
+    [
+        (lambda batch, context: batch.returns, "AttributeError: .* no attribute 'returns'"),
+        (lambda batch, context: tf.shape(context.target), "ValueError: .*None.*"),
+    ],
+    ids=["no-field", "not-asked-for"],
+)
+def test_a_loss_that_fails_is_refused_with_its_line(fails, said):
+    network, settings = make_network("mlp"), OptimizerConfig(batch_size=8)
+    none = "; in this loss, context.target, context.key, batch.behaviour_version are None" if "None" in said else ""
+    with pytest.raises(UsageError, match=rf"^the loss of ba3c fails: {said} \(test_learner.py, line \d+\){none}$"):
+        Learner(network, lambda *given: fails(given[2], given[4]), BA3CConfig(), settings, batch_of("mlp", 8))
+
+
+def test_a_loss_that_runs_out_of_memory_is_no_mistake_of_its_author():
+    def full(parameters):
+        raise MemoryError("full")
+
+    with pytest.raises(MemoryError, match="^full$"):
+        learner_of(full)
+
+
+@pytest.mark.parametrize("metrics, logged", [({}, 3.0), ({"loss": 1.0}, 1.0)])
+def test_the_loss_is_a_metric_unless_the_function_gives_one_of_that_name(metrics, logged):
+    learner = learner_of(lambda x: (3.0 + 0.0 * x[0], metrics))
+    _, found, _ = learner.gradient(make_network("mlp").initial_parameters(1), batch_of("mlp", 8))
+    assert found["loss"] == logged
+
+
 def test_a_loss_may_gather_parameters_and_have_numbers_for_metrics():
     others = {"three": 3.0, "rows": tf.constant(8), "any": tf.constant(True), "double": tf.constant(0.5, tf.float64)}
     learner = learner_of(lambda x: (tf.reduce_sum(tf.gather(x, [1, 1, 2])), others))

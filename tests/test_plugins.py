@@ -19,11 +19,22 @@ import ddrl
 from ddrl import algorithms, cli, plugin_modules, plugins, rundir
 from ddrl.commands import tune
 from ddrl.commands.tune import TuneArguments
-from ddrl.config import ExchangeConfig, NetworkConfig, TrainConfig
+from ddrl.config import (
+    AlgorithmConfig,
+    ExchangeConfig,
+    FromDataPoints,
+    FromReplay,
+    FromRollouts,
+    FromUnrolls,
+    NetworkConfig,
+    SamplingConfig,
+    TrainConfig,
+)
 from ddrl.errors import UsageError
-from ddrl.options import train_options
+from ddrl.learner import UNUSED_FIELDS
+from ddrl.options import train_help, train_options
 from ddrl.tuning import plan as plans
-from ddrl.types import Machine
+from ddrl.types import DataPoints, Machine, Replayed, Transitions, Unroll
 
 FILE = Path(__file__).parent / "of_users" / "reinforce.py"
 MACHINE = Machine(2, 16 * 10**9)
@@ -61,6 +72,18 @@ def documented(directory: Path, name: str) -> str:
 def test_the_example_of_the_documentation_has_its_own_options(tmp_path):
     config = parse("mine", "--plugin", documented(tmp_path, "mine.py"), "--baseline-cost", "0.25").config
     assert config.algorithm.baseline_cost == 0.25 and config.title == "mine"
+
+
+def test_the_page_says_what_a_loss_gets_from_each_kind_of_data():
+    text = (FILE.parents[2] / "docs" / "extending.md").read_text()
+    rows = re.findall(r"^\| `(From\w+)` \|[^|]+\|([^|]+)\|([^|]+)\|$", text, re.MULTILINE)
+    named = {kind: (re.findall(r"`(\w+)`", fields), re.findall(r"`([\w-]+)`", each)) for kind, fields, each in rows}
+    records = {FromDataPoints: DataPoints, FromRollouts: Transitions, FromUnrolls: Unroll, FromReplay: Replayed}
+    unused = {*UNUSED_FIELDS, "target"}  # targets are asked for by an algorithm's `targets`
+    assert named == {
+        kind.__name__: ([name for name in record._fields if name not in unused], list(train_help.SCHEDULES[kind]))
+        for kind, record in records.items()
+    }
 
 
 @pytest.mark.parametrize("preset", ["default", "laptop", "smoke"])
@@ -404,6 +427,20 @@ def test_a_preset_that_fails_or_is_of_another_algorithm_is_refused(preset, said)
     with pytest.raises(UsageError, match=said) as error:
         parse("other", "--preset", preset)
     assert "\n" not in str(error.value)
+
+
+def test_a_number_without_an_option_is_refused_as_what_the_algorithm_learns_from():
+    class Settings(AlgorithmConfig):
+        name = "other"
+
+        @property
+        def learns_from(self):
+            return FromReplay(n_step=1, steps_per_update=3, target_period=30)
+
+    acting = SamplingConfig(schedule="standard", simulators=8, groups=1)
+    said = "^steps_per_update=3 in learns_from of other: 8 simulators step together"
+    with pytest.raises(UsageError, match=said):
+        TrainConfig(algorithm=Settings(), sampling=acting)
 
 
 def test_a_notebook_registers_its_algorithm_again(monkeypatch):

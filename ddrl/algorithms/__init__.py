@@ -77,7 +77,8 @@ def algorithm_named(name: str) -> Algorithm:
     for algorithm in ALGORITHMS.values():
         if name in algorithm.names:
             return algorithm
-    meant = did_you_mean(name, names()) or f"; choose one of {', '.join(names())}, or give the --plugin that has it"
+    meant, has = did_you_mean(name, names()), "give the --plugin that has it"
+    meant = f"{meant} Or {has}" if meant else f"; choose one of {', '.join(names())}, or {has}"
     raise UsageError(f"{name:.80}: there is no such algorithm{meant}")
 
 

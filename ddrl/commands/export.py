@@ -52,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
     compared = export(agent, output, arguments.observations)
     print(
         f"{output}: update {agent.checkpoint.version:,}; the same action in {compared['same_actions']:,} of "
-        f"{counted(compared['observations'], 'observation')}, outputs within {compared['largest_difference']:.1e}"
+        f"{counted(compared['observations'], 'observation')}, outputs within {compared['largest_difference']:.1e}; "
+        f"{output}.json lists its inputs and outputs"
     )
     return 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from ddrl import checks
+from ddrl.errors import UsageError
 from ddrl.types import Continuous, Discrete, MultiDiscrete, QHead
 
 if TYPE_CHECKING:
@@ -148,6 +149,22 @@ class AlgorithmConfig:
         if self.reward_scale != 1.0:
             rewards = rewards * np.float32(self.reward_scale)
         return np.clip(rewards, -self.reward_clip, self.reward_clip) if self.reward_clip else rewards
+
+
+def refuse_data(algorithm: AlgorithmConfig, name: str, why: str) -> NoReturn:
+    """Refuses a number of `learns_from`, by the option that has it; a plugin's settings may have none.
+
+    Args:
+        algorithm: the settings.
+        name: of the number.
+        why: what it must be.
+
+    Raises:
+        UsageError: always.
+    """
+    if hasattr(algorithm, name):
+        checks.refuse(algorithm, name, why)
+    raise UsageError(f"{name}={getattr(algorithm.learns_from, name)} in learns_from of {algorithm.name}: {why}")
 
 
 def refuse_single_advantages(config: TrainConfig) -> None:

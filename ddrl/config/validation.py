@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from ddrl import checks
 from ddrl.config import validation_apex, validation_replay
-from ddrl.config.algorithm import FromDataPoints, FromReplay, FromRollouts, FromUnrolls, refuse_single_advantages
+from ddrl.config.algorithm import (
+    FromDataPoints,
+    FromReplay,
+    FromRollouts,
+    FromUnrolls,
+    refuse_data,
+    refuse_single_advantages,
+)
 from ddrl.types import Discrete
 from ddrl.wording import counted, plural
 
@@ -110,7 +117,7 @@ def _check_data_points(config: TrainConfig, data: FromDataPoints) -> None:
     checks.unused(sampling, why, "predict_batch")
     if data.epochs > 1:
         why = f"the synchronized schedule uses each data-point of {name} once; use 1, or --schedule asynchronous"
-        checks.refuse(config.algorithm, "epochs", why)
+        refuse_data(config.algorithm, "epochs", why)
     at_once = config.rows * data.unroll_length
     if optimizer.batch_size < at_once:
         players = " x players" * (config.rows > sampling.simulators)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddrl import checks
+from ddrl.config.algorithm import refuse_data
 from ddrl.wording import counted
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _check_replay(config: TrainConfig) -> None:
         why = f"must be at most half of --replay-capacity {replay.replay_capacity}, or learning could never begin"
         checks.refuse(replay, "replay_minimum", why)
     if config.replay_data.n_step > apex.segment_length:
-        checks.refuse(config.algorithm, "n_step", f"must be at most --segment-length {apex.segment_length}")
+        refuse_data(config.algorithm, "n_step", f"must be at most --segment-length {apex.segment_length}")
 
 
 def warnings(config: TrainConfig) -> list[str]:

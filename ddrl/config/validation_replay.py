@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ddrl import checks
-from ddrl.config.algorithm import FromReplay
+from ddrl.config.algorithm import FromReplay, refuse_data
 from ddrl.wording import counted, plural
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _check_periods(config: TrainConfig, data: FromReplay) -> None:
     algorithm, rows, steps = config.algorithm, config.rows, data.steps_per_update
     if steps % rows and rows % steps:
         why = f"{rows} simulators step together; it must divide their number, or be a multiple of it"
-        checks.refuse(algorithm, "steps_per_update", why)
+        refuse_data(algorithm, "steps_per_update", why)
     if data.target_average or not data.target_period % max(steps, rows):
         return
     if any(field.name == "target_updates" for field in dataclasses.fields(algorithm)):
@@ -57,7 +57,7 @@ def _check_periods(config: TrainConfig, data: FromReplay) -> None:
         why = f"{rows} simulators step together; use a multiple of {whole}, so that periods are whole"
         checks.refuse(algorithm, "target_updates", why)
     why = f"must be a multiple of --steps-per-update {steps} and of the {rows} simulators, so that periods are whole"
-    checks.refuse(algorithm, "target_period", why)
+    refuse_data(algorithm, "target_period", why)
 
 
 def _check_replay(config: TrainConfig, data: FromReplay) -> None:
@@ -72,7 +72,7 @@ def _check_replay(config: TrainConfig, data: FromReplay) -> None:
         checks.refuse(replay, "replay_minimum", f"{why}; raise it to {first}")
     if data.n_step >= rows:
         room = f"with {counted(config.rows, 'simulator')}, the replay holds only {counted(rows, 'step')} of each"
-        checks.refuse(config.algorithm, "n_step", f"{room}; raise --replay-capacity")
+        refuse_data(config.algorithm, "n_step", f"{room}; raise --replay-capacity")
 
 
 def warnings(config: TrainConfig) -> list[str]:

@@ -148,7 +148,7 @@ def text(named: str | None, start: Any, machine: Machine, whole: bool) -> str:
     if not named:
         return page(usage, _about(named, start), [_algorithm_section(), *common[: -len(OF_ALGORITHM)]], [CLOSING])
     common[1:1] = [] if start.resume else [_preset_section(start.algorithm)]
-    own = sorted((option.name for option in usable if option.group == "algorithm"), key=lambda name: name in SELDOM)
+    own = _own_options([option for option in usable if option.group == "algorithm"])
     for shown_ones in range(len(own), -1, -1):
         section = describe.section(algorithms.printed_name(start.algorithm), usable, own[:shown_ones])
         left = _listed(own[shown_ones:])
@@ -157,6 +157,13 @@ def text(named: str | None, start: Any, machine: Machine, whole: bool) -> str:
         if made.count("\n") <= MOST_LINES or terminal_width() < USUAL:
             break
     return made
+
+
+def _own_options(options: Sequence[Option]) -> list[str]:
+    """Names of an algorithm's options: first those that a plugin adds to settings of ddrl, last those seldom used."""
+    base = next(kind for kind in options[0].kind.__mro__ if kind.__module__.startswith("ddrl."))
+    known = {field.name for field in dataclasses.fields(base)}
+    return [option.name for option in sorted(options, key=lambda each: (each.name in SELDOM, each.field in known))]
 
 
 def choices(option: Option, config: TrainConfig) -> Sequence[str]:

@@ -476,7 +476,7 @@ def test_values_among_the_options_of_a_game():
             {"game": "CartPole-v1"},
             r"--game-options size=2 x=y: cannot make the game 'CartPole-v1': TypeError: .*'size'.* line \d+\); fix",
         ),
-        ({"game": "test-own"}, r"the game 'test-own': TypeError: .*'size'.* \(registration.py, line \d+\); fix the o"),
+        ({"game": "test-own"}, r"the game 'test-own': TypeError: .*'size'.* \(test_adapted.py, line \d+\); fix the o"),
         ({"game": "test-bare"}, r"the game 'test-bare': TypeError: .*'size'.* \(gymnasium_path.py, line \d+\); fix"),
         ({"game": "pong"}, "--game-options size=2 x=y: the rules of Atari games are those of --protocol; leave it out"),
         ({"game": "pong", "protocol": "ba3c"}, "--game-options size=2 x=y: the rules of Atari games"),

@@ -296,7 +296,9 @@ def test_signatures_have_names(tmp_path, capsys):
 
     path = run_of(tmp_path / "run", "ppo", "test/FromOne-v0", **MLP)
     assert cli.main(["export", str(path), "--observations", "10"]) == 0
-    assert "the same action in 10 of 10 observations" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "the same action in 10 of 10 observations" in said
+    assert f"{path / 'saved_model'}.json lists its inputs and outputs" in said
     loaded = tf.saved_model.load(str(path / "saved_model"))
     assert set(loaded.signatures) == {"serving_default", "act", "evaluate"}
     rows = tf.zeros((3, 3))

@@ -102,6 +102,12 @@ def failing(spaces, settings):
     return spaces.no_such_thing
 
 
+def failing_in_keras(spaces, settings):
+    import keras
+
+    return keras.layers.Conv2D(8, 3)(spaces.inputs())
+
+
 def nameless(spaces, settings):
     import keras
 
@@ -197,6 +203,7 @@ def test_what_a_layer_changes_by_itself_is_refused(layer, said, monkeypatch):
     [
         ("no_model", "is 'a model', neither a Keras model nor a ddrl Network"),
         ("failing", r"cannot be made: AttributeError: .*no_such_thing.* \(test_keras_network.py, line"),
+        ("failing_in_keras", r"cannot be made: ValueError: .*conv2d.* \(test_keras_network.py, line"),
         ("nameless", r"its outputs are policy \[B, 6\], and must be policy \[B, 6\] and value \[B, 1\]"),
         ("missing", "has no function missing"),
         ("regularized", "dense.*/kernel has a regularizer or a constraint"),

@@ -138,7 +138,7 @@ def test_every_value_goes_there_and_back_as_words():
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("PPO", r"PPO: there is no such algorithm; did you mean ppo\?"),
+        ("PPO", r"PPO: there is no such algorithm; did you mean ppo\? Or give the --plugin that has it$"),
         ("sarsa", "sarsa: there is no such algorithm; choose one of ba3c, "),
         ("--minutes 5 pppo", r"pppo: must be one of ba3c, .*; did you mean ppo\?"),
         ("ppo --lr 1", r"did you mean --learning-rate\?"),

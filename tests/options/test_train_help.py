@@ -21,6 +21,7 @@ from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
 NAMES = list(algorithms.names())
+EXAMPLES = Path(__file__).parents[2] / "examples"
 REINFORCE = str(Path(__file__).parent.parent / "of_users" / "reinforce.py")
 
 
@@ -114,6 +115,13 @@ def test_an_algorithm_of_a_plugin_has_such_a_page(page):
     assert text.startswith("usage: ddrl train reinforce") and text.count("\n") <= train_help.MOST_LINES
     assert "--unroll-length" in text or "--batch-size" in text
     assert "--replay-capacity" not in text
+
+
+def test_the_options_that_a_variant_adds_come_first(page):
+    """DQN has more options than fit, and a variant's own were behind them."""
+    text = page("m-dqn", "--plugin", str(EXAMPLES / "m_dqn.py"), "--help")
+    own = re.findall(r"^  --([\w-]+)", text.partition("\nM-DQN:\n")[2], re.MULTILINE)
+    assert own[:4] == ["munchausen", "temperature", "log-policy-min", "discount"]
 
 
 TWO = """
