@@ -54,8 +54,8 @@ def refuse(config: Any, name: str, why: str) -> typing.NoReturn:
     value = getattr(config, name)
     if isinstance(value, bool):
         raise UsageError(f"{switch(name, value)}: {why}")
-    shown = " ".join(map(str, value)) or "(nothing)" if isinstance(value, tuple) else str(value)
-    raise UsageError(f"{flag(name)} {shown:.80}: {why}")
+    shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    raise UsageError(f"{flag(name)} {shown or '(nothing)':.80}: {why}")
 
 
 def is_finite(value: float) -> bool:

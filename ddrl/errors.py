@@ -44,8 +44,8 @@ def shortened(line: str) -> str:
 
 def raised_at(error: BaseException) -> str:
     """' (FILE, line N)': the last line of a user's own code in the traceback; if there is none, the last line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in frames if _is_of_user(frame.filename)] or frames
+    passed = list(traceback.extract_tb(error.__traceback__))
+    frames = [frame for frame in passed if _is_of_user(frame.filename)] or passed
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 

@@ -57,7 +57,7 @@ def shown(value: Any) -> str:
     """A value as it would be typed; empty for an empty one."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return " ".join(map(shown, value))
     if isinstance(value, (int, float)):
         return min(_ways_to_write(value), key=len)
@@ -67,6 +67,11 @@ def shown(value: Any) -> str:
 def setting_as_typed(name: str, value: Any) -> str:
     """A setting as a user types it: --batch-size 32, --video, or --no-video."""
     return switch(name, value) if isinstance(value, bool) else f"{flag(name)} {shown(value) or '(nothing)'}"
+
+
+def value_as_typed(name: str, value: Any) -> str:
+    """A value as a user types it behind its option; a boolean is the option itself, such as --no-layer-norm."""
+    return setting_as_typed(name, value).removeprefix(f"{flag(name)} ")
 
 
 def _ways_to_write(value: float) -> Iterator[str]:

@@ -15,13 +15,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ddrl import checks, rundir
 from ddrl.checkpoint import Checkpoint
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
-from ddrl.option_values import setting_as_typed
+from ddrl.option_values import setting_as_typed, value_as_typed
 
 # A checkpoint fits only its own network, game and optimizer.
 FIXED = (
@@ -79,8 +78,8 @@ def check_resumable(before: TrainConfig, now: TrainConfig) -> None:
         old, new = getattr(getattr(before, group), name), getattr(getattr(now, group), name)
         if old != new:
             raise UsageError(
-                f"{setting_as_typed(name, new)}: the run to resume has {_value(name, old)}, and its checkpoint fits no "
-                "other; leave the option out, or start a new run"
+                f"{setting_as_typed(name, new)}: the run to resume has {value_as_typed(name, old)}, and its checkpoint "
+                "fits no other; leave the option out, or start a new run"
             )
     if now.run.run_dir != before.run.run_dir:
         raise UsageError(f"--run-dir {now.run.run_dir}: a resumed run stays in {before.run.run_dir}; leave it out")
@@ -170,9 +169,4 @@ def _differences(
             name = setting.name
             before, after = getattr(old, name), getattr(new, name)
             if before != after and name not in FREE.get(group, ()):
-                yield group, name, f"{setting_as_typed(name, before)}, now {_value(name, after)}"
-
-
-def _value(name: str, value: Any) -> str:
-    """A value as a user types it behind its option; a boolean is the option itself, such as --no-layer-norm."""
-    return setting_as_typed(name, value).removeprefix(f"{checks.flag(name)} ")
+                yield group, name, f"{setting_as_typed(name, before)}, now {value_as_typed(name, after)}"

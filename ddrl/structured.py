@@ -8,6 +8,7 @@ module also converts action spaces and types to JSON, for processes that have no
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from typing import Any, NamedTuple
@@ -36,6 +37,12 @@ def has_mask(dtype: Any) -> bool:
 def legal_actions(observations: np.ndarray) -> np.ndarray | None:
     """The masks <bool>[..., A] of an array of observations; None if all actions are legal."""
     return observations[ACTION_MASK] if has_mask(observations.dtype) else None
+
+
+def split_components(space: ActionSpace, values: Any) -> list[Any]:
+    """The part [..., count] for each component of an action, of a mask or of outputs of a policy head [..., A]."""
+    counts = space.counts if isinstance(space, MultiDiscrete) else (space.head_size,)
+    return [values[..., start:stop] for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
 
 
 def inputs_of(shape: tuple[int, ...], dtype: Any) -> int:

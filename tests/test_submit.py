@@ -750,6 +750,46 @@ def test_a_job_that_slurm_preempts_after_its_run_has_finished_does_not_go_back(h
     assert (done.returncode, done.stdout.splitlines()) == (0, ["a rank begins", PREEMPTS]), done.stderr
 
 
+def test_a_task_that_slurm_preempts_goes_back(here):
+    """Its step that listens ends at once here, as if it had heard of it."""
+    done = in_job(here, f"{FAKES}{PREEMPTED}task env sleep 20")
+    assert done.stdout.splitlines() == [PREEMPTS, "scontrol requeue 1"], done.stderr
+    assert (done.returncode, done.stderr) == (143, "")
+
+
+def test_a_task_whose_step_that_listens_ends_for_another_reason_goes_on(here):
+    done = in_job(here, f"{FAKES}task env sleep 0.5\nwait")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+UNTIL_STOPPED = """\
+touch "$HOME/begun"
+for ((i = 0; i < 300; i++)); do
+  [[ ! -e $HOME/run/stop ]] || { echo '{"status": "stopped"}' >"$HOME/run/result.json"; exit; }
+  sleep 0.1
+done
+exit 9
+"""
+OF_MPIRUN = """\
+LAUNCHER=mpirun REQUEUE=yes
+command() { [[ $1 == mpirun ]] || builtin command "$@"; }
+mpirun() { shift 2; "$@"; }
+srun() { until [[ -e $HOME/begun ]]; do sleep 0.1; done; touch "$HOME/heard"; }
+"""
+"""Here `srun` starts nothing but the step that listens, which hears of a preemption once a rank has begun."""
+
+
+def test_ranks_of_mpirun_on_one_node_are_asked_to_stop_as_slurm_begins_to_preempt_their_job(here):
+    done = trained(here, UNTIL_STOPPED, f"{OF_MPIRUN}{PREEMPTED}")
+    assert done.stdout.splitlines() == [PREEMPTS, "scontrol requeue 1"], done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_step_is_in_the_way_of_the_daemons_of_mpirun(here):
+    done = trained(here, STOPS, f'{OF_MPIRUN}SLURM_JOB_NUM_NODES=2\ntouch "$HOME/begun"')
+    assert done.returncode == 0 and not (here / "heard").exists(), done.stderr
+
+
 def test_a_job_that_slurm_does_not_take_back_says_so(here):
     refused = "scontrol() { echo 'Requested operation is presently disabled' >&2; return 1; }\nkill -USR1 $$"
     done = trained(here, "echo a rank begins", f"REQUEUE=yes\n{refused}")

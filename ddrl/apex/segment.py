@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from ddrl.checks import flag
+from ddrl import checks
 from ddrl.errors import UsageError
 from ddrl.replay.replay import LARGEST_PRIORITY
 from ddrl.structured import field_types, float_parts, type_of
@@ -95,9 +95,7 @@ class SegmentFormat:
         shape = self.observation_shape
         if self.stack < 1 or self.stack > 255 or (self.stack > 1 and (not shape or shape[0] % self.stack)):
             raise UsageError(f"observations {list(shape)} are not stacks of {self.stack} frames (1 to 255): use 1")
-        for name in ("n_step", "length"):
-            if not 1 <= getattr(self, name) <= 10_000:
-                raise UsageError(f"{flag(name)} {getattr(self, name)}: must be between 1 and 10000")
+        checks.between(self, 1, 10_000, "n_step", "length")
         for _, dtype in (field_types(self.observation_dtype) or {"": ((), self.observation_dtype)}).values():
             if dtype.name not in KEPT_TYPES:
                 raise UsageError(f"observations of type {dtype}: a replay keeps {', '.join(KEPT_TYPES)}")

@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 
 from ddrl.envs.observations import NUMBERS, ObservationFormat, is_plain, short
-from ddrl.envs.spaces import action_space_of, action_taker, legal_components
+from ddrl.envs.spaces import action_space_of, action_taker
 from ddrl.errors import UsageError, in_one_line, raised_at, says_what_to_do
-from ddrl.structured import ACTION_MASK
+from ddrl.structured import ACTION_MASK, split_components
 from ddrl.types import Continuous, MultiDiscrete
 
 PROBE_SEED = 0  # seed of the reset that shows whether an environment gives masks
@@ -87,7 +87,7 @@ class Adapted(gymnasium.Wrapper):
                 return np.ones(self._space.head_size, bool)
             raise self._wrong("gave no action_mask, but its first reset gave one; give one with every reset and step")
         mask = self._flat(given)
-        if all(part.any() for part in legal_components(self._space, mask)):
+        if all(part.any() for part in split_components(self._space, mask)):
             return mask
         if ended:
             return np.ones(self._space.head_size, bool)
@@ -95,7 +95,7 @@ class Adapted(gymnasium.Wrapper):
 
     def _nothing(self, mask: np.ndarray) -> str:
         """What is wrong with a mask that allows no action, or nothing for a component of one, and what to do."""
-        parts = legal_components(self._space, mask)
+        parts = split_components(self._space, mask)
         empty = next(number for number, part in enumerate(parts) if not part.any())
         which = f" of component {empty}" if len(parts) > 1 else ""
         remedy = "end the episode there" if self._steps else "begin where one is legal"

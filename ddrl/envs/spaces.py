@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from ddrl.errors import UsageError
+from ddrl.structured import split_components
 from ddrl.types import ActionSpace, Continuous, Discrete, MultiDiscrete
 
 RANDOM_START = 0x5747  # keeps the stream of random first actions apart from others of the same seed
@@ -113,17 +113,11 @@ def check_legal(actions: np.ndarray, space: ActionSpace, mask: np.ndarray) -> No
         raise ValueError(f"action {actions[row]} in row {row} of {len(actions)} is not legal there: {mask[row]}")
 
 
-def legal_components(space: ActionSpace, mask: np.ndarray) -> list[np.ndarray]:
-    """The part of a mask <bool>[..., A] for each component of an action: <bool>[..., count]."""
-    counts = space.counts if isinstance(space, MultiDiscrete) else (space.head_size,)
-    return [mask[..., start:stop] for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
-
-
 def no_actions(space: ActionSpace, rows: int, mask: np.ndarray | None = None) -> np.ndarray:
     """`rows` actions that are all 0; with a mask <bool>[rows, A], the first legal action of each row."""
     if mask is None:
         return np.zeros((rows, *space.action_shape), space.action_dtype)
-    first = [part.argmax(axis=-1) for part in legal_components(space, mask)]
+    first = [part.argmax(axis=-1) for part in split_components(space, mask)]
     return np.stack(first, axis=-1).reshape(rows, *space.action_shape).astype(space.action_dtype)
 
 
@@ -138,7 +132,7 @@ def random_action(space: ActionSpace, generator: np.random.Generator, mask: np.n
     if isinstance(space, Continuous):
         return _random_continuous(space, generator)
     mask = np.ones(space.head_size, bool) if mask is None else mask
-    allowed = [np.flatnonzero(part) for part in legal_components(space, mask)]
+    allowed = [np.flatnonzero(part) for part in split_components(space, mask)]
     drawn = [int(numbers[generator.integers(len(numbers))]) for numbers in allowed]
     return np.array(drawn, np.int32).reshape(space.action_shape)
 

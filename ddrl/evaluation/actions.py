@@ -8,14 +8,8 @@ import numpy as np
 
 from ddrl.errors import UsageError
 from ddrl.ops.action_masks import legal
-from ddrl.ops.draws import (
-    draw_for,
-    exploration_numbers,
-    greedy_actions,
-    random_instead,
-    several_uniforms,
-    split_components,
-)
+from ddrl.ops.draws import draw_for, exploration_numbers, greedy_actions, random_instead, several_uniforms
+from ddrl.structured import split_components
 from ddrl.types import ActionSpace, Continuous, MultiDiscrete
 
 Policy = Callable[[np.ndarray], np.ndarray]
@@ -79,26 +73,26 @@ class GreedyComponents:
     """The largest logit's action of each component.
 
     Args:
-        policy: of actions of several components.
-        counts: of each.
+        policy: its outputs are logits of all components.
+        space: of the actions.
         num_envs: rows of all environments together.
         epsilon: probability that all components are random instead, among the legal ones.
         seed: of the random actions.
     """
 
     def __init__(
-        self, policy: Policy, counts: tuple[int, ...], num_envs: int, epsilon: float = 0.0, seed: int = 0
+        self, policy: Policy, space: MultiDiscrete, num_envs: int, epsilon: float = 0.0, seed: int = 0
     ) -> None:
-        self._policy, self._counts, self._epsilon, self._seed = policy, counts, epsilon, seed
+        self._policy, self._space, self._epsilon, self._seed = policy, space, epsilon, seed
         self._steps = np.zeros(num_envs, np.int64)
 
     def __call__(self, observations: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """<int32>[b, K] for observations [b, ...] of the environments `rows` <int>[b]."""
         outputs = _outputs(self._policy, observations)
-        actions = greedy_actions(MultiDiscrete(self._counts), outputs)
+        actions = greedy_actions(self._space, outputs)
         if not self._epsilon:
             return actions
-        parts = split_components(outputs, self._counts)
+        parts = split_components(self._space, outputs)
         explore, *which = several_uniforms(self._seed, rows, self._steps[rows], 1 + len(parts)).T
         self._steps[rows] += 1
         drawn = [random_instead(a, p, self._epsilon, explore, w) for a, p, w in zip(actions.T, parts, which)]
@@ -149,7 +143,7 @@ def actions_for(
     if isinstance(space, Continuous):
         return lambda observations, rows: greedy_actions(space, _outputs(policy, observations))
     if isinstance(space, MultiDiscrete):
-        return GreedyComponents(policy, space.counts, rows, epsilon, seed)
+        return GreedyComponents(policy, space, rows, epsilon, seed)
     return GreedyActions(policy, rows, repeat_fire_after, epsilon, seed)
 
 

@@ -16,9 +16,9 @@ from ddrl.checkpoint import Checkpoint, check_layout, load, load_latest
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.lazy import quiet_libraries
-from ddrl.ops.draws import Draw, draw_for, greedy_actions, split_components
+from ddrl.ops.draws import Draw, draw_for, greedy_actions
 from ddrl.resumable import AGENT, check_settings
-from ddrl.structured import legal_actions
+from ddrl.structured import legal_actions, split_components
 from ddrl.types import Continuous
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Agent:
             others = "values" if self.network.head is None else "q_values or values"
             raise UsageError(f"{self.config.title} has no action probabilities here; ask for {others}")
         rows, single = self._rows(observation)
-        components = split_components(self.policy(rows), self.action_space.counts)
+        components = split_components(self.action_space, self.policy(rows))
         return _first_if(single, np.concatenate([_softmax(logits) for logits in components], axis=1))
 
     def q_values(self, observation: Any) -> np.ndarray:
@@ -192,7 +192,7 @@ class Agent:
         mask = legal_actions(rows)
         if mask is None or isinstance(self.action_space, Continuous):
             return
-        parts = split_components(mask, self.action_space.counts)
+        parts = split_components(self.action_space, mask)
         none = np.flatnonzero(~np.all([part.any(axis=1) for part in parts], axis=0))
         if len(none):
             of = f" (observation {none[0]})" if len(rows) > 1 else ""

@@ -28,8 +28,7 @@ from ddrl.errors import UsageError, in_one_line
 from ddrl.evaluation.interface import action_range, facts, input_fields, input_types, inputs_of, scores_name
 from ddrl.files import write_whole
 from ddrl.lazy import quiet_libraries, tf
-from ddrl.ops.draws import split_components
-from ddrl.structured import ACTION_MASK
+from ddrl.structured import ACTION_MASK, split_components
 from ddrl.types import Continuous
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def _greedy(agent: Agent, policy: Any) -> Any:
         low, high = (np.ravel(bound).astype(np.float32) for bound in (smallest, largest))
         best = tf.clip_by_value(policy[:, : space.head_size], low, high)
     else:
-        parts = split_components(policy, space.counts)
+        parts = split_components(space, policy)
         best = tf.stack([tf.argmax(part, axis=1) for part in parts], axis=1) + np.ravel(smallest).astype(np.int64)
     return tf.reshape(tf.cast(best, smallest.dtype), [-1, *smallest.shape])
 
@@ -186,7 +185,7 @@ def _scores(agent: Agent, policy: Any) -> dict[str, Any]:
     name, space = scores_name(agent), agent.action_space
     if name is None or isinstance(space, Continuous):
         return {}
-    parts = split_components(policy, space.counts)
+    parts = split_components(space, policy)
     return {name: policy if name == "q_values" else tf.concat([tf.nn.softmax(part) for part in parts], axis=1)}
 
 

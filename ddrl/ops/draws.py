@@ -7,13 +7,13 @@ one counter per simulator.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
 from ddrl.ops.action_masks import legal, nth_legal
+from ddrl.structured import split_components
 from ddrl.types import ActionSpace, Continuous, MultiDiscrete
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -45,7 +45,7 @@ def uniforms(seed: int, simulators: np.ndarray, counters: np.ndarray) -> np.ndar
 def draw_for(space: ActionSpace) -> Draw:
     """The function that draws the actions of an action space."""
     if isinstance(space, MultiDiscrete):
-        return _draw_components(space.counts)
+        return _draw_components(space)
     return _draw_gaussian if isinstance(space, Continuous) else _draw_categorical
 
 
@@ -55,7 +55,7 @@ def greedy_actions(space: ActionSpace, policy: np.ndarray) -> np.ndarray:
     if isinstance(space, Continuous):
         return policy[:, : space.head_size]
     if isinstance(space, MultiDiscrete):
-        parts = split_components(policy, space.counts)
+        parts = split_components(space, policy)
         return np.stack([part.argmax(axis=1) for part in parts], axis=1).astype(np.int32)
     return policy.argmax(axis=1).astype(np.int32)
 
@@ -66,20 +66,15 @@ def _draw_categorical(
     return draw_actions(policy, uniforms(seed, simulators, counts))
 
 
-def split_components(outputs: np.ndarray, counts: tuple[int, ...]) -> list[np.ndarray]:
-    """Views <float>[b, counts[k]] of a policy <float>[b, sum of counts] of several components."""
-    return [outputs[:, start:stop] for start, stop in itertools.pairwise(itertools.accumulate(counts, initial=0))]
-
-
-def _draw_components(counts: tuple[int, ...]) -> Draw:
+def _draw_components(space: MultiDiscrete) -> Draw:
     """The function that draws actions <int32>[b, K] of independent components."""
-    size = len(counts)
+    size = len(space.counts)
 
     def draw(
         policy: np.ndarray, seed: int, simulators: np.ndarray, counters: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         uniform = several_uniforms(seed, simulators, counters, size)
-        drawn = [draw_actions(part, uniform[:, k]) for k, part in enumerate(split_components(policy, counts))]
+        drawn = [draw_actions(part, uniform[:, k]) for k, part in enumerate(split_components(space, policy))]
         actions, log_probs = zip(*drawn)
         return np.stack(actions, axis=1), np.asarray(sum(log_probs), np.float32)
 

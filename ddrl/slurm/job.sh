@@ -144,6 +144,8 @@ train() {
   [[ -z ${ALGORITHM-ba3c} ]] || command+=("${ALGORITHM-ba3c}") # set and empty: the options say it
   command+=(--resume-or-start --run-dir "$run" "$@")
   launch "$ranks"
+  # on several nodes the daemons of mpirun are steps, which SIGTERM ends with the ranks
+  [[ $LAUNCHER == srun || ${SLURM_JOB_NUM_NODES:-} != 1 ]] || listen
   before=$(result_of "$run")
   [[ ! $ASKED ]] || echo "ddrl: the job was warned of its end before the run began"
   while [[ ! $ASKED ]]; do
@@ -176,6 +178,16 @@ heed_preemption() {
   preempted || return 1
   echo "ddrl: Slurm preempts the job, whose nodes another one needs"
   warned
+}
+
+# listen: warns this script as Slurm begins to preempt the job, for what is no step and hears nothing then. SIGTERM ends
+# a step that sleeps, and that takes no cores and no memory from others.
+listen() {
+  {
+    srun --mpi=none --overlap --mem=0 --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 sleep infinity \
+      &>/dev/null || true # Slurm before 20.11 has no --overlap
+    ! heed_preemption || kill -USR1 $$
+  } &
 }
 
 # preempted: Slurm has begun to preempt the job.
@@ -233,6 +245,7 @@ note_job() {
 # the job goes back into the queue.
 task() {
   local run status=0
+  listen
   "$@" &
   run=$!
   trap 'warned; kill -TERM "$run" 2>/dev/null || true' USR1

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl import plugin_modules, run_lock, rundir
-from ddrl.checks import did_you_mean, flag
+from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError, read_as
+from ddrl.option_values import setting_as_typed, value_as_typed
 from ddrl.studies.points import POINTS, Point, State, is_name, state_of
 
 PLAN, LOCAL = "study.json", "local.json"
@@ -169,13 +170,10 @@ def check_same(plan: Plan, settings: Mapping[str, Any]) -> None:
         before = plan.settings.get(name, value)
         if before != value:
             raise UsageError(
-                f"{flag(name)} {_text(value)}: the study in {plan.directory} was begun with {_text(before)}, and its "
-                "points keep that; leave the option out, or choose another --dir"
+                f"{setting_as_typed(name, value)}: the study in {plan.directory} was begun with "
+                f"{value_as_typed(name, before)}, and its points keep that; leave the option out, or choose another "
+                "--dir"
             )
-
-
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _check_plugins(entries: Sequence[Mapping[str, Any]], where: str) -> None:

@@ -48,11 +48,10 @@ class StudySettings:
             if hint in (int, float):
                 checks.at_least(self, 0, name)
             elif isinstance(value, tuple) and (value or getattr(type(self), name)):
-                given = f"{checks.flag(name)} {' '.join(map(str, value)) or '(nothing)'}"
                 if not value or len(set(value)) != len(value):
-                    raise UsageError(f"{given}: give one or more, each once")
+                    checks.refuse(self, name, "give one or more, each once")
                 if hint == tuple[int, ...] and min(value) < 1:
-                    raise UsageError(f"{given}: each must be at least 1")
+                    checks.refuse(self, name, "each must be at least 1")
 
     @property
     def seeds(self) -> range:

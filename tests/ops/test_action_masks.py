@@ -68,7 +68,7 @@ def test_evaluation():
     assert (GreedyActions(lambda seen: outputs, DRAWS, 1)(outputs, rows) == 1).mean() == mask[:, 1].mean()
     outputs, mask = masked_outputs(DRAWS, SPACE.counts)
     for epsilon in (0.0, 0.5):
-        actions = GreedyComponents(lambda seen: outputs, SPACE.counts, DRAWS, epsilon)(outputs, rows)
+        actions = GreedyComponents(lambda seen: outputs, SPACE, DRAWS, epsilon)(outputs, rows)
         assert actions.dtype == np.int32 and allowed(mask, actions, SPACE.counts).all()
 
 

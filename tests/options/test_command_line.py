@@ -150,6 +150,7 @@ def test_every_value_goes_there_and_back_as_words():
         ("ppo --plugin a,b.py", "--plugin a,b.py: a comma does not separate modules; write --plugin a --plugin b.py"),
         ("ppo --preset latop", r"--preset latop: there is none of that name; did you mean laptop\?"),
         ("ppo --network natur", r"--network natur: must be one of .*; did you mean nature\?"),
+        ("ppo --network=", r"--network \(nothing\): must be one of "),
         ("ppo --simulators 100000000", "--simulators 100000000: must be between 1 and 65536"),
         ("ppo --unroll-length 100000000", "--unroll-length 100000000: must be between 1 and 1000000"),
         ("impala --unroll-length 100000000", "--unroll-length 100000000: must be between 1 and 1000000"),

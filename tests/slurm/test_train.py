@@ -175,12 +175,14 @@ def test_a_job_that_was_killed_without_warning_goes_on_when_it_is_put_back(submi
     assert events(job.run, "resumed")[0]["update"] >= 20
 
 
-def test_a_preempted_job_of_srun_saves_within_the_grace_and_goes_on(submit, slurm, tmp_path):
-    """Slurm tells its ranks, with their simulators, and not its script."""
+@pytest.mark.parametrize("launcher, nodes", [("srun", 2), ("mpirun", 1)])
+def test_a_preempted_job_saves_within_the_grace_and_goes_on(submit, slurm, tmp_path, launcher, nodes):
+    """Slurm tells the ranks of srun, with their simulators, and not the script. For mpirun a step listens."""
     target = tmp_path / "target"
     settings = until_warned(target) + "OPTIONS+=(--simulator-processes 1 --checkpoint-every-updates 0)\n"
     settings = settings.replace("SERVERS=2; fi", "SERVERS=1; fi").replace("3 - SERVERS", "2 - SERVERS")
-    job = submit("train.sbatch", settings, "--nodes=2", "--ntasks-per-node=1", "--partition=low", launcher="srun")
+    size = (f"--nodes={nodes}", f"--ntasks-per-node={2 // nodes}")
+    job = submit("train.sbatch", settings, *size, "--partition=low", launcher=launcher)
     job.wait_for(lambda: update_of(job) > 20, "update 20")
     where = f"--nodelist={','.join(nodes_of(job, slurm))}"
     other = ("--partition=high", "--exclusive", "--mem-per-cpu=1", "--output=/dev/null", "--wrap=true")

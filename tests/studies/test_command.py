@@ -54,6 +54,8 @@ def test_a_second_call_takes_the_settings_of_the_first(tmp_path, runner, capsys)
         fake("--dir", tmp_path, "--repeats", 3)
     with pytest.raises(UsageError, match="--sizes 1 2: the study in .* was begun with 5"):
         fake("--dir", tmp_path, "--sizes", 1, 2)
+    with pytest.raises(UsageError, match="--quick: the study in .* was begun with --no-quick, and its points"):
+        fake("--dir", tmp_path, "--quick")
 
 
 def test_a_setting_that_the_study_was_begun_without_cannot_be_changed_either(tmp_path, runner):

@@ -55,7 +55,7 @@ def test_it_is_kept_beside_the_study_and_may_be_named_anew(tmp_path, monkeypatch
     pythons = (first, first, second, second)
     assert ran == [(THEIRS.format(seed), python) for seed, python in enumerate(pythons, 1)]
     assert (directory / plans.PLAN).read_text() == begun
-    with pytest.raises(UsageError, match="--eval-every-minutes 9.0: the study in .* was begun with 0.2"):
+    with pytest.raises(UsageError, match="--eval-every-minutes 9: the study in .* was begun with 0.2"):
         race(directory, "--eval-every-minutes", "9")
 
 
