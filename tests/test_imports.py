@@ -304,13 +304,14 @@ def test_light_modules_import_nothing_heavy_at_once(module):
 
 
 def test_nothing_is_pickled_and_no_shell_or_socket_opened():
-    wrong = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "socketserver"}
-    assert [(m, name) for m in MODULES for name in imports(m) if top(name) in wrong] == []
+    wrong = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "socketserver", "joblib", "multiprocessing"}
+    grpc = "ddrl.bench.emulated.tensorflow_grpc"  # whose processes on this machine pass each other a number
+    assert [(m, name) for m in MODULES for name in imports(m) if top(name) in wrong] == [(grpc, "multiprocessing")]
     phrases = ("socket.socket", "create_connection", "shell=True", "os.system", "os.popen", "allow_pickle=True")
     found = [(m, p) for m, path in MODULES.items() for p in phrases if p in path.read_text()]
     # The benchmark of TensorFlow's own gRPC path must find ports for it, and mpirun's sockets are moved to the
     # loopback; ddrl itself opens none.
-    expected = ["cluster.loopback", "ddrl.bench.emulated.tensorflow_grpc"]
+    expected = ["cluster.loopback", grpc]
     assert sorted(found) == [(module, "socket.socket") for module in expected]
 
 

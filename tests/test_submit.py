@@ -15,7 +15,7 @@ from ddrl import checkpoint as checkpoints
 from ddrl import cli, run_lock, rundir, sealed
 from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
-from ddrl.commands import logs
+from ddrl.commands import logs, submit
 from ddrl.commands.submit import HELP, JobArguments
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
@@ -408,6 +408,22 @@ def test_a_job_that_is_submitted_inside_another_does_not_take_its_size(here, ddr
     assert {f"{name}={value}" for name, value in own.items()} <= set(told)
     assert len({f"{name}={value}" for name, value in of_job.items()} & set(told)) == (0 if inside else len(of_job))
     assert not any(line.startswith("SBATCH_QOS") for line in told)
+
+
+def test_two_runs_that_are_submitted_in_the_same_second_have_directories_of_their_own(here, ddrl, monkeypatch):
+    """The second job would otherwise go on with the run of the first."""
+    with_sbatch(here, monkeypatch)
+    monkeypatch.setattr(rundir, "default_run_dir", lambda config: "runs/ba3c-catch")
+
+    def meanwhile(directory):
+        monkeypatch.setattr(submit, "refuse_while_queued", lambda directory: None)
+        assert ddrl(*SMOKE, "--seed", "1")[0] == 0
+
+    monkeypatch.setattr(submit, "refuse_while_queued", meanwhile)
+    assert ddrl(*SMOKE, "--seed", "2")[0] == 0
+    scripts = {path.parent.name: path.read_text() for path in (here / "runs").glob("*/job.sbatch")}
+    assert {name: "--seed 1" in text for name, text in scripts.items()} == {"ba3c-catch": True, "ba3c-catch-2": False}
+    assert all(f"/runs/{name} " in text for name, text in scripts.items())
 
 
 # job.sh ---------------------------------------------------------------------------------------------------------------
@@ -822,6 +838,14 @@ def test_a_job_notes_itself_in_no_link_and_no_pipe(here):
     assert (here / "own").read_text() == "kept" and (here / "new" / "slurm-jobs.tsv").read_text() == "1\t\n"
 
 
+def test_a_request_to_stop_makes_no_file_where_a_link_leads(here):
+    (here / "run").mkdir()
+    (here / "run" / "stop").symlink_to(here / "elsewhere")
+    done = in_job(here, f"{FAKES}ask_to_stop run\nask_to_stop run\nask_to_stop missing")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (here / "run" / "stop").read_bytes() == b"" and not (here / "elsewhere").exists()
+
+
 def test_a_task_that_is_warned_before_it_begins_goes_back(here):
     done = in_job(here, f"{FAKES}kill -USR1 $$; task env sleep 20")
     assert done.stdout == "scontrol requeue 1\n" and done.returncode == 143, done.stderr
@@ -1196,7 +1220,7 @@ def test_jobs_are_noted_once_and_damaged_lines_left_out(here):
     for _ in range(2):
         note(here, record)
     with (here / "slurm-jobs.tsv").open("ab") as file:
-        file.write(b"\xff\xfe\nno job\tx\n17\n18\tout")
+        file.write(b"\xff\xfe\nno job\tx\n17\n" + b"9" * 5000 + b"\tx\n18\tout")
     assert noted(here) == [record, JobRecord("18", Path("out"))]
     assert record.number == "12"
 

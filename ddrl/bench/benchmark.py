@@ -128,8 +128,9 @@ def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> Non
             a list of mappings becomes a line.
         notes: unit or meaning of some of the values, by name.
     """
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    options: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}  # values may look like markup
+    console = Console(**options)
+    console = console if console.is_terminal else Console(**options, width=WIDTH)
     table, lines = Table("what", "value", "", title=title), []
     for name, value in values.items():
         if name == "machine" or value in ({}, []):
@@ -143,7 +144,7 @@ def show(title: str, values: Mapping[str, Any], notes: Mapping[str, str]) -> Non
     if table.rows:
         console.print(table)
     for line in (*lines, machine.in_words(values["machine"])):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _table(name: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:

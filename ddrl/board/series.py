@@ -10,6 +10,8 @@ import numpy as np
 
 MOST_POINTS = 1024
 """Points that a series keeps at most: about as many as a chart has columns of pixels."""
+MOST_COLUMNS = 10_000
+"""Of a series: a run of a thousand ranks has fewer, and a file of others may have any number."""
 EXACT = ("/wall_seconds", "/agent_steps", "/update", "/version", "/episodes")
 """Ends of the names of totals, which are kept as float64: a float32 counts to 16 million only."""
 DIGITS = 5
@@ -44,7 +46,8 @@ class Series:
 
     def add(self, values: Mapping[str, float]) -> None:
         """Append a record that is wanted."""
-        for name in values.keys() - self._columns.keys():
+        room = MOST_COLUMNS - len(self._columns)
+        for name in [name for name in values if name not in self._columns][:room]:
             kind = "d" if name.endswith(EXACT) else "f"
             self._columns[name] = array(kind, [math.nan]) * self._rows
         for name, column in self._columns.items():

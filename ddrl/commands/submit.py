@@ -182,24 +182,28 @@ def submit_train(argv: Sequence[str]) -> int:
         check_time(config, {JOB_END: str(job.seconds)}, now=0.0, spent_seconds=60.0 * trained)
         _check_warning(config, job, job.seconds)
     given = shlex.join(["ddrl", "submit", "train", *argv])
-    body = body_of(config, directory, words)
-    text = script_of(sbatch_options(config, job, directory, site, more, trained), body, site, given, more)
+
+    def script(directory: Path) -> str:
+        options = sbatch_options(config, job, directory, site, more, trained)
+        return script_of(options, body_of(config, directory, words), site, given, more)
+
+    text = script(directory)  # refused before there is a directory
     if job.dry_run:
         print(text, end="")
         return 0
     require_sbatch()
     refuse_while_queued(directory)
     if wanted.resume is None:
-        rundir.make_run_dir(directory)
+        directory = make_directory(directory, is_named=bool(config.run.run_dir))
     try:
-        number = submit(directory / SCRIPT, text, site, more)
+        number = submit(directory / SCRIPT, script(directory), site, more)
     except UsageError:
         give_up(directory)
         raise
     note(directory, JobRecord(number, directory / f"slurm-{number}.out"))
     where = as_typed(directory)
     ranks = counted(config.ranks, "rank")
-    print(f"job {number}: {config.title} on {config.environment.game}, {ranks}: {sizes_of(config)}")
+    print(printable(f"job {number}: {config.title} on {config.environment.game}, {ranks}: {sizes_of(config)}"))
     print(f"run directory {printable(where)}")
     print(f"follow it with: ddrl logs {printable(shlex.quote(where))} -f")
     return 0
@@ -296,6 +300,20 @@ def run_directory(config: TrainConfig, resumed: Path | None, site: sites.Site) -
         return Path(named).absolute()
     paths = map(site.runs.joinpath, rundir.numbered(Path(rundir.default_run_dir(config)).name))
     return next(path for path in paths if not path.exists())
+
+
+def make_directory(directory: Path, is_named: bool) -> Path:
+    """Makes the directory of a new run; returns its path.
+
+    Unless it is named, it is another one where a command of the same second has just made it: two jobs would train in
+    it, and the second one go on with the run of the first.
+
+    Raises:
+        UsageError: it holds more than a start without training leaves, or cannot be made.
+    """
+    directory = directory if is_named else rundir.new_directory(str(directory))
+    rundir.make_run_dir(directory)
+    return directory
 
 
 def give_up(directory: Path) -> None:

@@ -135,7 +135,7 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     if arguments.submit and not arguments.dry_run:
         require_sbatch()
     if not arguments.dry_run:
-        plans.write(plan)
+        plans.begin(plan)
     return plan
 
 

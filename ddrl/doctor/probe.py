@@ -109,8 +109,8 @@ class Probe:
         with contextlib.suppress(OSError):
             for name in os.listdir(self._directory):
                 match, content = re.fullmatch(r"rank-(\d+)", name), read_json(self._directory / name)
-                if match and content is not None:
-                    arrivals[int(match.group(1))] = Arrival(content["host"], content["failure"])
+                if match and content is not None:  # where others may write, anything may be in it
+                    arrivals[int(match.group(1))] = Arrival(str(content.get("host")), str(content.get("failure", "")))
         return arrivals
 
     def clean(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ddrl.doctor.checks import exit_status
 from ddrl.doctor.survey import Finding, Findings, Survey
 from ddrl.reporting.json_output import write_json_output
+from ddrl.terminal import printable
 from ddrl.wording import counted
 
 WIDTH = 110  # where there is no terminal
@@ -29,7 +30,8 @@ def emit(findings: Findings, survey: Survey | None, json_target: str) -> None:
         UsageError: when the file cannot be written.
     """
     if not json_target:
-        print(table(findings, shutil.get_terminal_size((WIDTH, 24)).columns), end="", flush=True)
+        shown = table(findings, shutil.get_terminal_size((WIDTH, 24)).columns)
+        print(printable(shown), end="", flush=True)
         return
     write_json_output(json_target, as_json(findings, survey))
 

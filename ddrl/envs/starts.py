@@ -19,6 +19,7 @@ from ddrl.errors import UsageError, in_one_line
 from ddrl.files import read_regular
 
 ACTIONS = 18  # number of actions that ALE knows
+MOST_BYTES = 1 << 28  # of a file and its arrays; a start of half an hour has 108,000
 
 
 class Starts(NamedTuple):
@@ -42,11 +43,13 @@ def load_starts(path: Path) -> Starts:
         UsageError: the file cannot be read, or has something else in it.
     """
     try:
-        data = read_regular(path)
+        data = read_regular(path, MOST_BYTES)
     except OSError as error:
         raise UsageError(f"--starts {path}: {error.strerror or error}") from error
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as content:
+            if (size := sum(member.file_size for member in content.zip.infolist())) > MOST_BYTES:  # once decompressed
+                raise ValueError(f"{size:,} bytes are more than {MOST_BYTES:,}")
             actions, lengths, seed = (np.asarray(content[name]) for name in ("actions", "lengths", "seed"))
     except Exception as error:  # zipfile and numpy raise a dozen kinds on damaged bytes
         raise _refusal(path, f"its arrays cannot be read ({in_one_line(error):.200})") from error

@@ -26,7 +26,7 @@ import numpy as np
 
 from ddrl.errors import UsageError, in_one_line
 from ddrl.evaluation.interface import action_range, facts, input_fields, input_types, inputs_of, scores_name
-from ddrl.files import write_whole
+from ddrl.files import temporary_path, write_whole
 from ddrl.lazy import quiet_libraries, tf
 from ddrl.structured import ACTION_MASK, split_components
 from ddrl.types import Continuous
@@ -48,17 +48,17 @@ Copy = Callable[[Arrays], Arrays]
 def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]:
     """Writes an agent, whole and compared, or not at all; see `Agent.export`."""
     description = Path(f"{path}.json")
-    for file in (path, description):
-        if file.exists() or file.is_symlink():
-            raise UsageError(f"{file} exists, and nothing is overwritten: choose another name")
+    _refuse_existing(path, description)
     if observations < 1:
         raise UsageError(f"--observations {observations}: at least 1, or nothing would be compared")
     is_onnx = path.suffix == ONNX_SUFFIX
     if is_onnx:
         _require("tf2onnx", "onnxruntime")
     write, read = (_write_onnx, _read_onnx) if is_onnx else (_write_saved_model, _read_saved_model)
-    partial = path.with_name(f".{path.name}.partial")
-    with _removed(partial), quiet_libraries():
+    partial = temporary_path(path)  # no other export has it, and none removes it
+    with contextlib.ExitStack() as stack:
+        stack.callback(_remove, partial)
+        stack.enter_context(quiet_libraries())
         partial.parent.mkdir(parents=True, exist_ok=True)
         try:
             write(agent, partial)
@@ -75,13 +75,20 @@ def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]
                 f"and the limit is {TOLERANCE:g}; tell the developers which run it is from"
             )
         text = json.dumps(facts(agent, is_onnx), indent=2, allow_nan=False)
-        write_whole(description, f"{text}\n".encode())
+        _refuse_existing(path, description)  # another export may have ended meanwhile
+        partial.replace(path)
         try:
-            partial.replace(path)
+            write_whole(description, f"{text}\n".encode())
         except OSError:
-            description.unlink()
+            _remove(path)
             raise
     return compared
+
+
+def _refuse_existing(*files: Path) -> None:
+    for file in files:
+        if file.exists() or file.is_symlink():
+            raise UsageError(f"{file} exists, and nothing is overwritten: choose another name")
 
 
 def compare(agent: Agent, copy: Copy, observations: Iterator[np.ndarray]) -> dict[str, Any]:
@@ -232,17 +239,8 @@ def _require(*packages: str) -> None:
             raise UsageError(f"ONNX needs the package {name}, which is not installed: pip install 'ddrl[onnx]'")
 
 
-@contextlib.contextmanager
-def _removed(path: Path) -> Iterator[None]:
-    """What is left at `path` is removed, before and after."""
-
-    def remove() -> None:
-        if path.is_dir():
-            shutil.rmtree(path)
-        path.unlink(missing_ok=True)
-
-    remove()
-    try:
-        yield
-    finally:
-        remove()
+def _remove(path: Path) -> None:
+    """Removes a file or a directory, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)

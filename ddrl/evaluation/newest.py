@@ -17,7 +17,7 @@ import tyro
 
 from ddrl import checks, programs, rundir
 from ddrl.errors import UsageError
-from ddrl.files import append_regular
+from ddrl.files import append_regular, tail
 from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
 from ddrl.types import Continuous, Discrete
@@ -198,10 +198,14 @@ def _check_actions(arguments: EvaluateArguments, config: TrainConfig) -> None:
 
 
 def _added(file: Path, line: bytes) -> bool:
-    """Whether a line was added to the evaluations of a run; if not, a warning says why. An empty line only tries it."""
+    """Whether a line was added to the evaluations of a run; if not, a warning says why. An empty line only tries it.
+
+    Half a line, as a full disk leaves, is ended first: together, neither could be read.
+    """
     try:
         with programs.naming(file), io.BufferedWriter(append_regular(file)) as lines:
-            lines.write(line)
+            whole = tail(file, 1) in (b"", b"\n")
+            lines.write(line if whole or not line else b"\n" + line)
     except OSError as error:
         why = f"{programs.reason(error)}; the evaluation is not added to the run"
         print(f"warning: {why}", file=sys.stderr, flush=True)

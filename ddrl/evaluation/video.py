@@ -17,7 +17,7 @@ from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluation.actions import Policy, actions_for
-from ddrl.files import new_file
+from ddrl.files import new_file, temporary_path
 
 if TYPE_CHECKING:
     from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
@@ -50,7 +50,7 @@ def record_best_game(
     """
     path, best, games = Path(path), -math.inf, 0
     end = time.monotonic() + PATIENCE_SECONDS
-    candidate = path.with_name(f".{path.stem}.candidate{path.suffix}")
+    candidate = temporary_path(path).with_suffix(path.suffix)
     try:
         while games < BEST_GAMES and (not games or time.monotonic() < end):
             until = end if games else math.inf
@@ -117,7 +117,7 @@ def record_game(
     if max_agent_steps < 1:
         raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
     game = _Game(config, policy, seed, epsilon, drawn)
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    partial = temporary_path(path).with_suffix(path.suffix)  # by which writers know the format
     try:
         most = max(1, int(max_seconds * game.fps)) if math.isfinite(max_seconds) else None
         pictures = itertools.islice(game.pictures(max_agent_steps, until), most)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.exchange.transport import Blob, Event, PeerLost, Transport, Waiter
+from ddrl.files import leave_mark
 from ddrl.job.layout import JobContext, JobLayout
 from ddrl.rundir import RESULT, STOP
 
@@ -96,7 +97,7 @@ class StopSignal:
     def _on_signal(self, number: int, frame: object) -> None:
         with contextlib.suppress(OSError):  # if the file system is lost, the chief reports it
             if not self._result.exists():
-                self._path.touch()
+                leave_mark(self._path)
 
 
 def run_roles(

@@ -19,6 +19,7 @@ from cluster.session import SessionFiles
 from ddrl import rundir
 from ddrl.checkpoint import GATHER_SECONDS, gather_seconds
 from ddrl.config import TrainConfig
+from ddrl.files import leave_mark
 from ddrl.json_lines import JsonLines
 from ddrl.launch.processes import Interrupts, children, end_session, session_members
 from ddrl.placement import start
@@ -155,7 +156,7 @@ class Supervisor:
     def _ask_to_stop(self, console: Console) -> None:
         if self._interrupts.stop is None or self._said:
             return
-        (self._path / rundir.STOP).touch()
+        leave_mark(self._path / rundir.STOP)
         self._said = self.asked = True
         what = "end the final evaluation and keep its games" if self.phase == EVALUATING else "checkpoint and end"
         console.print(

@@ -29,6 +29,7 @@ COMMAND_LINE_ALONE = ("config", "print-config", "resume", "resume-or-start")
 READ_FIRST = ("algorithm", "preset", "plugin")
 """Options on which it depends what the others are."""
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
+TOML_NAME = re.compile(r"\s*\[*\s*[\"']?([^\s\"'=.\]]+)[\"']?\s*[=.\]]")
 RESERVED = (
     "true",
     "false",
@@ -126,11 +127,9 @@ def read(path: str) -> ConfigFile:
     if kind not in (".yaml", ".yml", ".toml"):
         raise UsageError(f"--config {path}: the name must end in .yaml, .yml or .toml, which says how to read it")
     try:
-        data = read_regular(Path(path))
+        data = read_regular(Path(path), LARGEST_BYTES)
     except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}; name a file that can be read") from error
-    if len(data) > LARGEST_BYTES:
-        raise UsageError(f"--config {path}: {len(data):,} bytes are too many for a file of settings; name another one")
+        raise UsageError(f"--config {path}: {error.strerror}; name a file of settings that can be read") from error
     with read_as(path, REMEDY):
         text = data.decode("utf-8-sig")
         pairs = _toml(path, text) if kind == ".toml" else _yaml(path, text)
@@ -220,8 +219,10 @@ def _toml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
         place = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error))
         line = f", line {place[2] or len(text.splitlines())}" if place else ""
         raise UsageError(f"{path}{line}: {place[1] if place else error}; it must be TOML: name = value") from error
+    lines = text.splitlines()
+    places = _places_of_names(lines)
     for name, value in content.items():
-        number = _toml_line(text.splitlines(), name, tomllib.loads)
+        number = _toml_line(lines, places.get(name, [0]), tomllib.loads)
         items = value if isinstance(value, list) else [value]
         if any(not isinstance(item, (str, int, float, bool)) for item in items):
             what = (
@@ -234,17 +235,28 @@ def _toml(path: str, text: str) -> Iterator[tuple[str, Entry]]:
         yield name, Entry(texts if isinstance(value, list) else texts[0], number)
 
 
-def _toml_line(lines: Sequence[str], name: str, loads: Any) -> int:
-    """The number of the first line that begins with this name and is no part of a value of several lines.
+def _places_of_names(lines: Sequence[str]) -> dict[str, list[int]]:
+    """Name -> the places, from 0, of the lines that begin with it."""
+    found: dict[str, list[int]] = {}
+    for place, line in enumerate(lines):
+        if match := TOML_NAME.match(line):
+            found.setdefault(match[1], []).append(place)
+    return found
 
-    It is no such part if the lines before it are valid TOML by themselves.
+
+def _toml_line(lines: Sequence[str], places: Sequence[int], loads: Any) -> int:
+    """The number, from 1, of the first line that begins with a name and is no part of a value of several lines.
+
+    It is no such part if the lines before it are valid TOML by themselves. That is looked at only where several lines
+    begin with the name, since it takes long.
+
+    Args:
+        places: those of the lines that begin with the name, from 0.
     """
-    begins = re.compile(rf"\s*\[*\s*[\"']?{re.escape(name)}[\"']?\s*[=.\]]")
-    for number, line in enumerate(lines):
-        if begins.match(line):
-            try:
-                loads("\n".join(lines[:number]))
-            except ValueError:
-                continue
-            return number + 1
-    return 1
+    for place in places if len(places) > 1 else ():
+        try:
+            loads("\n".join(lines[:place]))
+        except ValueError:
+            continue
+        return place + 1
+    return places[0] + 1

@@ -139,7 +139,8 @@ def new_save(directory: Path) -> Iterator[int]:
         UsageError: a file cannot be written.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        for made in (directory.parent, directory):  # not the run directory: a lost one is not made anew
+            made.mkdir(exist_ok=True)
         number = 1 + max(_numbers(directory).values(), default=0)
         try:
             yield number

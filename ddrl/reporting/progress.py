@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.control import Control
 from rich.live import Live
+from rich.segment import Segment
 from rich.text import Text
 
 from ddrl.config import TrainConfig
 from ddrl.reporting.panel import panel
 from ddrl.reporting.run_state import RunState
 from ddrl.reporting.texts import duration, evaluation_line, event_line, present
+from ddrl.terminal import printable
 
 PLAIN_SECONDS = 10.0
 """Seconds between lines where there is no terminal."""
@@ -109,7 +111,14 @@ class Progress:
 
 
 class _Console(Console):
-    """A console that falls silent when nobody reads its output any more, as in a pipe to head."""
+    """A console that falls silent when nobody reads its output any more, as in a pipe to head.
+
+    The text of others, such as an event's or a log's, comes without control characters, which a terminal obeys.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def on_broken_pipe(self) -> None:
         with contextlib.suppress(SystemExit):  # Rich would end the program, and with it the run

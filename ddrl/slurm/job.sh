@@ -327,8 +327,8 @@ supervise() {
   launcher=$!
   release "$run" "$before" "$launcher" &
   guard=$!
-  while kill -0 "$launcher" 2>/dev/null; do          # not `wait`: a signal just before it would not end it
-    [[ ! $ASKED || ! -d $run ]] || touch "$run/stop" # again and again, as ranks that begin remove an old one
+  while kill -0 "$launcher" 2>/dev/null; do           # not `wait`: a signal just before it would not end it
+    [[ ! $ASKED || ! -d $run ]] || ask_to_stop "$run" # again and again, as ranks that begin remove an old one
     sleep 1
   done
   wait "$launcher" || status=$?
@@ -336,6 +336,10 @@ supervise() {
   [[ $status != 137 ]] || ! ended_well "$run" "$before" || status=0
   return "$status"
 }
+
+# ask_to_stop RUN: makes RUN/stop, unless it is there. A link of somebody else, which may lead to where this user wants
+# no file, is replaced (-C follows none).
+ask_to_stop() { [[ -e $1/stop ]] || { rm -f "$1/stop" && (set -C && : >"$1/stop"); } 2>/dev/null || true; }
 
 # result_of RUN: what tells its results apart.
 result_of() { stat -c '%i %Y' "$1/result.json" 2>/dev/null || true; }

@@ -13,7 +13,9 @@ from ddrl.errors import UsageError
 from ddrl.files import append_regular, read_regular
 
 JOBS = "slurm-jobs.tsv"
+MOST_BYTES = 1 << 24  # of it that are read: 100,000 jobs and more
 _TASK = "%a"
+_JOB = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?")
 
 
 class JobRecord(NamedTuple):
@@ -74,9 +76,9 @@ def noted_since(directory: Path, file: Path) -> bool:
 def noted(directory: Path) -> list[JobRecord]:
     """The jobs of a directory, oldest first; empty if nothing was submitted or the file cannot be read."""
     try:
-        lines = read_regular(directory / JOBS).decode(errors="replace").splitlines()
+        lines = read_regular(directory / JOBS, MOST_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return []
     parts = (line.partition("\t") for line in lines)
-    records = [JobRecord(job, Path(output)) for job, _, output in parts if re.fullmatch(r"\d+(_\d+)?", job) and output]
+    records = [JobRecord(job, Path(output)) for job, _, output in parts if _JOB.fullmatch(job) and output]
     return list(dict.fromkeys(records))

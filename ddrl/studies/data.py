@@ -37,6 +37,7 @@ FILES = (rundir.RESULT, MACHINE, rundir.CONFIG)
 TEXTS = (rundir.HASHES,)
 """Small files of a run that reports read, of JSON and of text."""
 MOST_SECONDS = 2.0**33  # since 1970, until which a run may have ended: the year 2242
+MOST_BYTES = 1 << 28  # of a packed file, whose text has some megabytes
 
 
 def pack(plan: Plan, path: Path) -> None:
@@ -107,9 +108,9 @@ def _read_packed(path: Path) -> tuple[bytes, dict[str, dict[str, Any]], dict[str
         ends = json.loads(_decompressed(path / ENDS))
         _check_ends(ends)
         records = {name: [dict(_record(row)) for row in rows if row["point"] == name] for name in ends}
-        planned = read_regular(path / PLAN)
+        planned = read_regular(path / PLAN, MOST_BYTES)
         sealed.read_file(planned)
-    except (OSError, EOFError, ValueError, KeyError, TypeError, csv.Error, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, csv.Error, zlib.error) as error:
         file = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) and error.filename else ""
         text = f"--from-data {path}: it holds no packed study that can be read ({file or error})"
         raise UsageError(f"{text}; name a directory that --pack wrote") from error
@@ -191,18 +192,27 @@ def _check_ends(ends: Any) -> None:
 
 
 def _decompressed(path: Path) -> str:
-    return gzip.decompress(read_regular(path)).decode()
+    """The text in a compressed file. Data of others may be small, and yet give more than there is memory.
+
+    Raises:
+        OSError, EOFError, ValueError, zlib.error: it cannot be read, or gives more than MOST_BYTES.
+    """
+    with gzip.GzipFile(fileobj=io.BytesIO(read_regular(path, MOST_BYTES))) as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"{path.name} gives more than {MOST_BYTES:,} bytes")
+    return data.decode()
 
 
 def _end(run: Path) -> dict[str, Any]:
     """The small JSON and text files of a run by name, and when the run ended, in seconds since 1970."""
     files = {name: content for name in FILES if (content := rundir.read_json(run / name)) is not None}
     # Paths of the machine say nothing elsewhere.
-    if rundir.CONFIG in files:
+    if isinstance(files.get(rundir.CONFIG, {}).get("run"), dict):  # in a damaged file, anything may be in its place
         files[rundir.CONFIG]["run"]["run_dir"] = ""
     if "message" in files.get(rundir.RESULT, {}):
         files[rundir.RESULT]["message"] = str(files[rundir.RESULT]["message"]).replace(str(run), run.name)
-    texts = {name: (run / name).read_text() for name in TEXTS if (run / name).exists()}
+    texts = {name: read_regular(run / name).decode() for name in TEXTS if (run / name).exists()}
     ended = int((run / rundir.RESULT).stat().st_mtime) if rundir.RESULT in files else UNKNOWN_TIME
     return {"files": files, "texts": texts, "ended": ended}
 

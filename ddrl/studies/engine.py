@@ -19,6 +19,7 @@ from ddrl.reporting import machine
 from ddrl.slurm.runs import read_run
 from ddrl.studies.plan import Plan
 from ddrl.studies.points import POINTS, Point, note_failure
+from ddrl.terminal import printable
 from ddrl.wording import counted
 
 MACHINE = "machine.json"
@@ -48,7 +49,7 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
     times: list[float] = []
     failed = 0
     for place, point in enumerate(left):
-        number = f"[{place + 1 + len(wanted) - len(left)}/{len(wanted)}] {point.name}"
+        number = _shown(f"[{place + 1 + len(wanted) - len(left)}/{len(wanted)}] {point.name}")
         before = _status(plan, point, interrupts)
         if before in ("running", "finished"):
             text = "another process is running it" if before == "running" else "has finished in the meantime"
@@ -66,12 +67,17 @@ def _run_points(plan: Plan, run: Run, wanted: Sequence[Point], interrupts: Inter
             why = run_one(plan, run, point)
         times.append(running.seconds)
         status = plan.state(point).status
-        print(f"{number}: {status} after {duration(times[-1])}{': ' + why if why else ''}", flush=True)
+        print(_shown(f"{number}: {status} after {duration(times[-1])}{': ' + why if why else ''}"), flush=True)
         failed |= status == "failed"
         if status == "interrupted" or interrupts.stop:
             print("stopped, as requested; the same command continues from here", flush=True)
             break
     return failed
+
+
+def _shown(text: str) -> str:
+    """A text, in which names and messages of others may be, as one line for a terminal."""
+    return printable(text).replace("\n", " ")
 
 
 def _status(plan: Plan, point: Point, interrupts: Interrupts) -> str:
@@ -222,7 +228,7 @@ def _progress(line: Callable[[str], str], begins: str, path: Path) -> Iterator[N
     ended, terminal = threading.Event(), sys.stdout.isatty()
 
     def say(state: str) -> None:
-        text = line(state)
+        text = _shown(line(state))
         if terminal:  # a line that wraps would not be overwritten
             text = "\r\033[K" + text[: shutil.get_terminal_size().columns - 1]
         with contextlib.suppress(OSError):  # a closed terminal must not end the run

@@ -25,6 +25,7 @@ from ddrl.reporting.metrics import without_undone
 from ddrl.studies.engine import bound_to, duration
 from ddrl.studies.measures import SCORES, last_score
 from ddrl.studies.points import Point, outcome_of, state_of
+from ddrl.terminal import printable
 from ddrl.tuning.journal import RUNGS, WHY, distributions, locked, open_study
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.progress import part_done, scores_at_rungs
@@ -284,7 +285,8 @@ class Engine:
         return ", ".join(f"{name} {f'{v:.4g}' if isinstance(v, float) else v}" for name, v in trial.params.items())
 
     def _say(self, trial: optuna.Trial, text: str) -> None:
-        print(f"[{trial.number + 1}/{self.plan.trials}] trial {trial.number} {text}", flush=True)
+        line = printable(f"[{trial.number + 1}/{self.plan.trials}] trial {trial.number} {text}")
+        print(line, flush=True)
 
 
 def shares(at_once: int, cores: Sequence[int]) -> list[tuple[int, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddrl.errors import UsageError, read_as
-from ddrl.files import cut_half_line
+from ddrl.files import append_regular, cut_half_line
 from ddrl.run_lock import flock
 from ddrl.tuning.plan import Plan
 from ddrl.tuning.space import Dimension
@@ -56,6 +55,7 @@ def open_study(plan: Plan) -> optuna.Study:
     from optuna.storages.journal import JournalFileBackend
 
     path = plan.directory / JOURNAL
+    append_regular(path).close()  # Optuna would follow a link of somebody else, and write there
     with read_as(str(path), "restore it from a copy, or choose another --dir"):
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=_journal_lock(plan)))
         names = [each.study_name for each in storage.get_all_studies()]
@@ -104,11 +104,8 @@ def locked(plan: Plan, name: str, wait: bool = False) -> Iterator[bool]:
     directory = plan.directory / CLAIMS
     directory.mkdir(parents=True, exist_ok=True)
     is_new = not (directory / name).exists()
-    descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        yield _had(descriptor, directory / name, is_new, WAIT_SECONDS if wait else 0.0)
-    finally:
-        os.close(descriptor)
+    with append_regular(directory / name) as file:
+        yield _had(file.fileno(), directory / name, is_new, WAIT_SECONDS if wait else 0.0)
 
 
 def _had(descriptor: int, path: Path, is_new: bool, seconds: float) -> bool:

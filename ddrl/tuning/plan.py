@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ddrl import rundir
+from ddrl import run_lock, rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.options.command_line import options_of
@@ -84,8 +84,23 @@ def load(directory: Path) -> Plan | None:
         return Plan(directory=directory, base=base, **values)
 
 
+def begin(plan: Plan) -> None:
+    """Makes the directory of a new search with its plan.
+
+    Raises:
+        UsageError: another call has begun a search there meanwhile, or the directory cannot be written.
+    """
+    taken = "another `ddrl tune` has just begun a search there; give the same command again to join it"
+    refusal = f"--dir {plan.directory}: {taken}"
+    _make(plan)
+    with run_lock.locked(plan.directory, refusal):
+        if (plan.directory / FILE).exists():  # with this one in its place, nobody could read the other's journal
+            raise UsageError(refusal)
+        write(plan)
+
+
 def write(plan: Plan) -> None:
-    """Makes the directory of a search with its plan.
+    """Writes the plan of a search into its directory.
 
     Raises:
         UsageError: the directory cannot be written.
@@ -93,7 +108,17 @@ def write(plan: Plan) -> None:
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "directory"}
     values |= {"base": rundir.config_to_dict(plan.base), "format": FORMAT}
     try:
-        (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
         rundir.write_json(plan.directory / FILE, values)
     except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; choose one that can be written") from error
+        raise _refused(plan, error) from error
+
+
+def _make(plan: Plan) -> None:
+    try:
+        (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(plan, error) from error
+
+
+def _refused(plan: Plan, error: OSError) -> UsageError:
+    return UsageError(f"--dir {plan.directory}: {error.strerror}; choose one that can be written")

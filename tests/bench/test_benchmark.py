@@ -50,6 +50,13 @@ def test_a_table_for_each_mapping_of_mappings_and_a_line_for_each_entry_of_a_lis
     assert "bad: file x, bit 3" in lines and any("with 5 rounds" in line for line in lines)
 
 
+def test_values_that_look_like_markup_are_shown_as_they_are(capsys):
+    measure = lambda arguments: {"directory": "[/x] :dog: [bold]", "rows": {"[/a]": {"[b]": "[/c]"}}}
+    assert Benchmark("own", Own, measure, "[/own]")([]) == 0
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("[/x] :dog: [bold]", "[/a]", "[b]", "[/c]", "[/own]"))
+
+
 def test_json_has_what_was_measured_and_the_machine(tmp_path):
     target = tmp_path / "result.json"
     assert benchmark()(["--json", str(target)]) == 0

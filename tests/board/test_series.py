@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddrl.board import series as module
 from ddrl.board.series import MOST_POINTS, Series, as_json, stride_for
 
 
@@ -30,6 +31,17 @@ def test_every_kth_of_the_smallest_power_of_two_that_fits(count):
     known = stride_for(count)
     assert known <= k
     np.testing.assert_array_equal(filled(count, known).column("train/loss"), series.column("train/loss"))
+
+
+def test_of_more_names_than_any_run_has_the_first_are_kept(monkeypatch):
+    """Each takes memory for all points, and a line of a file of others may have any number of them."""
+    monkeypatch.setattr(module, "MOST_COLUMNS", 3)
+    series = Series()
+    for values in ({"a": 1.0, "b": 2.0}, {"c": 3.0, "d": 4.0, "a": 5.0}, {"e": 6.0}):
+        assert series.wanted()
+        series.add(values)
+    assert series.names == ["a", "b", "c"] and len(series) == 3
+    np.testing.assert_array_equal(series.column("a"), [1, 5, math.nan])
 
 
 def test_names_that_come_late_or_stay_away_are_nan_elsewhere():

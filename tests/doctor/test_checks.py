@@ -246,6 +246,11 @@ def test_facts_survive_json():
     assert RankFacts.from_json(json.loads(json.dumps(dataclasses.asdict(mine)))) == mine
 
 
+def test_findings_come_without_control_characters(capsys):
+    report.emit([Finding("problem", "start", "rank 1 said \x1b[2J\x9bK")], None, "")
+    assert "rank 1 said ?[2J?K" in capsys.readouterr().out
+
+
 def test_table_and_json():
     findings = [Finding("problem", "memory", "n1 has none", "ask for more"), Finding("fine", "cores", "many")]
     assert report.table(findings) == (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.job import Job
-from ddrl import cli
+from ddrl import cli, rundir
 from ddrl.doctor import examination, probe
 from ddrl.doctor.examination import RankExamination, alone_in_world, late_start, mpi_library, silent_ranks
 from ddrl.doctor.probe import RANK_0_FILE, Arrival, Probe, job_name, nearest_existing, rank_file
@@ -62,6 +62,14 @@ def test_a_link_in_the_place_of_the_directory_is_not_followed(tmp_path):
     rank.write_token("t")
     rank.clean()
     assert {file.name: file.read_text() for file in own.iterdir()} == dict.fromkeys(names, "kept")
+
+
+def test_a_file_of_somebody_else_ends_in_no_traceback(tmp_path):
+    rank = Probe(tmp_path, "job", 0)
+    rank.arrive("n0")
+    for number, content in enumerate(({"x": 1}, {"host": [], "failure": {}}), 1):
+        rundir.write_json(tmp_path / ".ddrl-doctor-job" / rank_file(number), content)
+    assert [type(arrival.failure) for arrival in rank.arrivals().values()] == [str] * 3
 
 
 def test_only_files_that_ranks_write_are_removed(tmp_path):

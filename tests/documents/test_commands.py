@@ -88,6 +88,23 @@ def test_other_commands_name_what_is_there():
             assert importlib.util.find_spec(rest[1]), command
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_what_make_installs_may_not_be_written_by_everybody(tmp_path):
+    """Whatever the umask is; the programs there are run by whoever trains."""
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\n[ "$2" = venv ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python"\n'
+        '[ "$2" = pip ] && echo 1 >"${0%/*}/ddrl"\nexit 0\n'
+    )
+    python.chmod(0o755)
+    for name in ("Makefile", "setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = f"umask 0 && make install PYTHON={python} && mv .venv/bin/ddrl .venv/first && make .venv/.docs-installed"
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, capture_output=True)
+    made = [tmp_path / ".venv" / name for name in ("", "bin", "bin/python", "first", "bin/ddrl")]
+    assert [path.stat().st_mode & 0o002 for path in made] == [0] * 5
+
+
 def of_ddrl(command: Command) -> list[list[str]]:
     """The arguments of `ddrl` in a command, behind whatever launches it; `srun` may launch several."""
     words = [PLACE.sub(lambda place: PLACES[place[0]], word) for word in command.words]

@@ -11,6 +11,7 @@ import pytest
 
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import find_protocol, make_environment
+from ddrl.envs import starts as starts_module
 from ddrl.envs.atari_frames import AtariFrames
 from ddrl.envs.starts import load_starts
 from ddrl.errors import UsageError
@@ -134,3 +135,12 @@ def test_a_start_that_ends_the_game_is_refused(file):
     game = AtariFrames("breakout", find_protocol("nature"), starts=starts)
     with pytest.raises(UsageError, match="start 0 of starts.npz ends the game"):
         game.reset(seed=0)
+
+
+def test_arrays_that_take_too_much_once_decompressed_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "starts.npz"
+    np.savez_compressed(path, actions=np.zeros((1, 10**6), np.uint8), lengths=np.array([9]), seed=np.array(7))
+    assert len(load_starts(path).actions) == 1 and path.stat().st_size < 10**5
+    monkeypatch.setattr(starts_module, "MOST_BYTES", 10**5)
+    with pytest.raises(UsageError, match=r"its arrays cannot be read .*1,000,\d{3} bytes are more than 100,000"):
+        load_starts(path)

@@ -254,9 +254,25 @@ def test_neither_of_the_two_files_is_overwritten_or_left_alone(tmp_path, monkeyp
         return compare(*arguments)
 
     monkeypatch.setattr(exports, "compare", meanwhile)
-    with pytest.raises(OSError, match="other"):
+    with pytest.raises(UsageError, match="/other exists, and nothing is overwritten"):
         agent.export(tmp_path / "other", 10)
     assert {path.name for path in tmp_path.iterdir()} == {"run", "model.json", "other"}
+
+
+def test_of_two_exports_to_one_place_at_once_the_first_one_stays_whole(tmp_path, monkeypatch):
+    agent = agent_of(tmp_path / "run", "ppo", "CartPole-v1")
+    compare = exports.compare
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(exports, "compare", compare)
+        agent.export(tmp_path / "model", 10)
+        return compare(*arguments)
+
+    monkeypatch.setattr(exports, "compare", meanwhile)
+    with pytest.raises(UsageError, match="/model exists, and nothing is overwritten"):
+        agent.export(tmp_path / "model", 10)
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "model", "model.json"}
+    assert (tmp_path / "model" / "saved_model.pb").exists()
 
 
 def test_the_pages_example_plays_without_ddrl(tmp_path, monkeypatch, capsys):

@@ -164,9 +164,26 @@ def test_a_failing_policy_keeps_the_old_video(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
-def test_a_link_in_the_place_of_the_unfinished_video_is_not_followed(tmp_path, suffix):
+def test_a_link_in_the_place_of_the_unfinished_video_is_not_followed(tmp_path, suffix, monkeypatch):
     path, outside = tmp_path / f"catch{suffix}", tmp_path / "outside"
     outside.write_text("mine")
-    (tmp_path / f".catch.partial{suffix}").symlink_to(outside)
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0")
+    (tmp_path / f".catch{suffix}.0{suffix}").symlink_to(outside)
     assert record_game(CATCH, catcher, path, seed=3) == 1.0
     assert outside.read_text() == "mine" and not path.is_symlink() and sorted(tmp_path.iterdir()) == [path, outside]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_two_videos_of_one_name_at_once_are_both_whole(tmp_path, suffix):
+    """Two people may call `ddrl play` of one run."""
+    path, others = tmp_path / f"catch{suffix}", []
+
+    def policy(observations):
+        if not others:
+            others.append("begun")
+            others.append(record_game(CATCH, catcher, path, seed=3))
+        return catcher(observations)
+
+    assert record_game(CATCH, policy, path, seed=3) == others[1] == 1.0
+    assert list(tmp_path.iterdir()) == [path]
+    assert len(read_mp4(path)[1]) == 10 if suffix == ".mp4" else Image.open(path).n_frames == 10

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from ddrl import algorithms, cli, rundir
@@ -98,6 +100,18 @@ def test_a_resumed_run_takes_a_file(tmp_path, written):
     assert parse("--resume", path, "--config", written("learning-rate: 0.5\n")).config.optimizer.learning_rate == 0.5
     with pytest.raises(UsageError, match="line 1: --game pong: the run to resume has"):
         parse("--resume", path, "--config", written("game: pong\n"))
+
+
+def test_the_lines_of_many_names_in_toml_are_found_without_reading_it_again_for_each(written, monkeypatch):
+    """A file of some thousand lines took minutes."""
+    toml = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    loads, calls = toml.loads, []
+    monkeypatch.setattr(toml, "loads", lambda text: (calls.append(text), loads(text))[1])
+    text = 'game = """\nseed = 3"""\nseed = 1\n' + "".join(f"'a-{i}' = 1\n" for i in range(100)) + "[b.c]\nd = 1\n"
+    entries = config_files.read(written(text.replace("[b.c]\nd = 1\n", ""), "settings.toml")).entries
+    assert [entries[name].line for name in ("game", "seed", "a-0", "a-99")] == [1, 3, 4, 103] and len(calls) <= 3
+    with pytest.raises(UsageError, match="line 104: b: it holds a group"):
+        config_files.read(written(text, "settings.toml"))
 
 
 def test_toml(written):

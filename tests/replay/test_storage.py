@@ -303,3 +303,15 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
     {"pipe": os.mkfifo, "directory": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
     with pytest.raises(UsageError, match="it is no regular file.*; resume from another checkpoint"):
         storage.check_file(tmp_path, entry)
+
+
+def test_a_run_directory_that_is_gone_is_not_made_anew(tmp_path):
+    """Where a file system is no longer mounted, the gigabytes of a replay would fill the disk behind it."""
+    simulators = Simulators(3, 4, seed=1)
+    replay = make(simulators)
+    replay.add(simulators.unroll(40))
+    with pytest.raises(UsageError, match="cannot save the replay in .*: No such file or directory"):
+        replay.save(tmp_path / "run" / "replay" / "worker-0")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "run").mkdir()
+    replay.save(tmp_path / "run" / "replay" / "worker-0")

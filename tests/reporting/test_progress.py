@@ -194,6 +194,20 @@ def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
     assert capsys.readouterr().out == "run directory [/x] :dog: [bold]\n"
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_texts_of_others_come_without_control_characters(terminal):
+    """Such as those of a run of somebody else; the console's own, which draw the panel, stay."""
+    file = io.StringIO()
+    console = plain_console(file=file, force_terminal=terminal, width=100, height=40)
+    event = LOST | {"text": "gone\x1b]0;owned\x07\x9bK"}
+    with Progress(TrainConfig(algorithm=BA3CConfig()), console, Clock()) as progress:
+        progress.update([TRAIN, event])
+    console.print("a\x1b[2Jb\tc\nd")
+    said = file.getvalue()
+    assert "gone?]0;owned" in said and "a?[2Jb" in said and not {"\x07", "\x9b"} & set(said)
+    assert "\x1b[2J" not in said and "\x1b]" not in said and ("\x1b[2K" in said) == terminal
+
+
 def test_a_pipe_that_nobody_reads_any_more_ends_no_program(monkeypatch):
     reading, writing = os.pipe()
     os.close(reading)

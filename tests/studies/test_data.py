@@ -329,3 +329,29 @@ def test_a_plan_whose_points_would_be_elsewhere_is_refused(measured):
         (made.directory / plan.PLAN).write_text(json.dumps(whole | {"points": points}))
         with pytest.raises(UsageError, match="study.json is malformed .*: choose another --dir"):
             plan.load(made.directory, fake.name)
+
+
+def test_packed_data_that_give_too_much_are_refused(measured, tmp_path, monkeypatch):
+    """A small file may give more than there is memory."""
+    _, made = measured
+    packed = tmp_path / "packed"
+    data.pack(made, packed)
+    monkeypatch.setattr(data, "MOST_BYTES", 10**6)
+    data.unpack(packed, tmp_path / "sound")
+    for name, content, why in (
+        (data.ENDS, gzip.compress(b" " * 10**6 + b"{}"), "ends.json.gz gives more than 1,000,000 bytes"),
+        (data.ENDS, gzip.compress(b"[" * 10**5), "recursion"),
+        (data.RECORDS, b"\0" * (10**6 + 1), "records.csv.gz: it has more than 1,000,000 bytes"),
+    ):
+        (packed / name).write_bytes(content)
+        with pytest.raises(UsageError, match=f"--from-data .*packed: it holds no packed study .*{why}"):
+            data.unpack(packed, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_run_whose_settings_are_damaged_is_packed(measured, tmp_path):
+    _, made = measured
+    rundir.write_json(made.path(made.points[0]) / rundir.CONFIG, {"run": []})
+    data.pack(made, tmp_path / "packed")
+    data.unpack(tmp_path / "packed", tmp_path / "again")
+    assert rundir.read_json(tmp_path / "again" / "points" / made.points[0].name / rundir.CONFIG) == {"run": []}

@@ -254,6 +254,16 @@ def test_durations(seconds, text):
     assert engine.duration(seconds) == text
 
 
+def test_names_and_messages_of_others_come_without_control_characters(tmp_path, capsys):
+    def run(point, path):
+        raise UsageError("broke\x1b[2J\x9bK")
+
+    plan = plans.Plan(tmp_path, "fake", {}, (point_of(1.0)._replace(name="p\x1b]0;owned\x07"),))
+    assert run_points(plan, run) == 1
+    said = capsys.readouterr().out
+    assert "[1/1] p?]0;owned?: failed" in said and "broke?[2J?K" in said and not set("\x1b\x9b\x07") & set(said)
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
 def test_a_point_uses_no_more_cores_than_it_should(tmp_path):
     seen, before = [], os.sched_getaffinity(0)

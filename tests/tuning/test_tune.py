@@ -12,6 +12,7 @@ import stat
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -395,3 +396,36 @@ def test_real_trials_on_catch(tmp_path, capfd):
         assert config["optimizer"]["adam_epsilon"] == trial.params["adam-epsilon"]
         assert (path / "machine.json").exists() and -1.0 <= trial.value <= 1.0
     assert (tmp_path / "report.html").exists()
+
+
+def test_of_two_searches_that_begin_at_once_in_one_directory_one_is_refused(fake, tmp_path, monkeypatch, capsys):
+    """With the plan of the one and the journal of the other, neither could be gone on with."""
+    check, names = command.check_game, []
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(command, "check_game", check)
+        assert begin(tmp_path, "--trials", "1") == 0
+        names.append(plans.load(tmp_path).name)
+        return check(*arguments)
+
+    monkeypatch.setattr(command, "check_game", meanwhile)
+    assert begin(tmp_path, "--trials", "1") == 2
+    assert "another `ddrl tune` has just begun a search there; give the same command" in capsys.readouterr().err
+    assert plans.load(tmp_path).name == names[0] and states(tmp_path) == ["COMPLETE"]
+
+
+@pytest.mark.parametrize("name", [JOURNAL, f"{journal.CLAIMS}/ask"])
+def test_links_in_the_directory_of_a_search_are_not_followed(fake, tmp_path, name, capsys):
+    own = tmp_path / "own"
+    own.write_text("one\nhalf")
+    (tmp_path / "search" / journal.CLAIMS).mkdir(parents=True)
+    (tmp_path / "search" / name).symlink_to(own if name == JOURNAL else tmp_path / "elsewhere")
+    assert begin(tmp_path / "search", "--trials", "1") == 2
+    assert f"{name}: it is a link, which is not followed" in capsys.readouterr().err
+    assert own.read_text() == "one\nhalf" and not (tmp_path / "elsewhere").exists()
+
+
+def test_a_trial_is_told_of_without_control_characters(capsys):
+    search = types.SimpleNamespace(plan=types.SimpleNamespace(trials=2))
+    engine.Engine._say(search, types.SimpleNamespace(number=0), "failed: broke\x1b[2J\x9bK")
+    assert capsys.readouterr().out == "[1/2] trial 0 failed: broke?[2J?K\n"

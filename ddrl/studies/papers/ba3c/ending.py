@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddrl import rundir
+from ddrl.files import leave_mark
 from ddrl.json_lines import JsonLines
 from ddrl.studies.measures import Records
 from ddrl.studies.points import state_of
@@ -82,5 +83,5 @@ def _watch(path: Path, others: Sequence[Path], over: Over, before: int, ended: t
         why = over(records[path], [Other(records[each], state_of(each).status == "finished") for each in others])
         if why is not None:
             rundir.write_json(path / MARK, why)
-            (path / rundir.STOP).touch()
+            leave_mark(path / rundir.STOP)
             return

@@ -1,0 +1,56 @@
+"""Files that other processes or other users may have put where this user reads and writes."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from ddrl import rundir
+from ddrl.errors import UsageError
+from ddrl.files import cut_half_line, leave_mark, read_regular
+from ddrl.job.role import StopSignal
+
+
+def test_a_mark_is_made_once_and_keeps_what_is_in_it(tmp_path):
+    leave_mark(tmp_path / "stop")
+    assert (tmp_path / "stop").read_bytes() == b""
+    (tmp_path / "stop").write_text("why")
+    leave_mark(tmp_path / "stop")
+    assert (tmp_path / "stop").read_text() == "why"
+
+
+def test_a_mark_makes_no_file_where_a_link_leads(tmp_path, monkeypatch):
+    """In a run of several users, somebody may have put there a link to where this user has no file yet."""
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    for name in (rundir.STOP, rundir.TRAINED):
+        (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    StopSignal(tmp_path)._on_signal(signal.SIGTERM, None)
+    rundir.note_trained(tmp_path)
+    assert rundir.stop_requested(tmp_path) and (tmp_path / rundir.TRAINED).is_file()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_half_a_line_is_not_cut_off_a_file_to_which_a_link_leads(tmp_path):
+    own, log = tmp_path / "own", tmp_path / "log"
+    for path in (own, log):
+        path.write_text("one\nhalf")
+    (tmp_path / "link").symlink_to(own)
+    with pytest.raises(OSError, match="link"):
+        cut_half_line(tmp_path / "link")
+    cut_half_line(log)
+    assert (own.read_text(), log.read_text()) == ("one\nhalf", "one\n")
+
+
+def test_files_of_others_are_read_up_to_a_size(tmp_path):
+    """A file with a hole may have more bytes than there is memory, and take none on the disk."""
+    path = tmp_path / rundir.CONFIG
+    with path.open("wb") as file:
+        file.truncate(rundir.MOST_BYTES + 1)
+    assert rundir.read_json(path) is None
+    with pytest.raises(UsageError, match=r"config\.json: it has more than 67,108,864 bytes; fix that"):
+        rundir.load_config(tmp_path)
+    path.write_bytes(b"123")
+    assert read_regular(path, 3) == read_regular(path) == b"123"
+    with pytest.raises(OSError, match="it has more than 2 bytes"):
+        read_regular(path, 2)
