@@ -275,7 +275,8 @@ def test_eviction_by_priorities_learns_of_new_ones_where_drawing_is_uniform(tmp_
     assert world.version > 10
     for shard in world.shards:
         assert shard.replay.updated > 0
-        assert len(np.unique(shard.replay._tree.weights)) == 2, "all are drawn alike"
+        weights = shard.replay._tree.weights
+        assert len(np.unique(weights[weights > 0])) == 1, "all are drawn alike; free places, if there are any, never"
 
 
 def test_a_child_that_makes_no_sense_is_replaced_and_named(tmp_path):
