@@ -217,9 +217,10 @@ class Learner:
                 raise
             why = f"{in_one_line(error)}{raised_at(error)}"
             if "None" in why:
-                fields = {f"{name}.{field}": value for name, record in (("context", context), ("batch", batch))
-                          for field, value in record._asdict().items()}  # fmt: skip
-                why += f"; in this loss, {', '.join(name for name, value in fields.items() if value is None)} are None"
+                given = {f"{name}.{field}": value for name, record in (("context", context), ("batch", batch))
+                         for field, value in record._asdict().items()}  # fmt: skip
+                missing = [name for name, value in given.items() if value is None]
+                why += f"; what is None in this loss: {', '.join(missing)}"
             raise UsageError(f"the loss of {self._settings.name} fails: {why}") from error
 
     def _checked(self, output: Any) -> LossOutput:

@@ -12,14 +12,13 @@ import importlib.util
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ddrl.checks import did_you_mean
-from ddrl.errors import UsageError, in_one_line
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.plugins import REGISTRIES, same_file
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _load(plugin: str) -> str:
         raise UsageError(f"plugin {plugin}: {error}") from error
     except (Exception, SystemExit) as error:  # whatever it raises, it is the plugin that fails
         _forget(before)
-        why = f"{in_one_line(error)}{_place(error, plugin)}{_beside(error, plugin)}"
+        why = f"{in_one_line(error)}{_place(error)}{_beside(error, plugin)}"
         raise UsageError(f"plugin {plugin} cannot be imported: {why}") from error
     finally:
         if outermost:
@@ -311,14 +310,9 @@ def package_of(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "a package without a name"
 
 
-def _place(error: BaseException, plugin: str) -> str:
-    """' (FILE, line N)': the last line of the plugin's own file in a traceback; a SyntaxError itself names its line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, SyntaxError) or not frames:
-        return ""
-    own = [frame for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(plugin)]
-    frame = (own or frames)[-1]
-    return f" ({os.path.basename(frame.filename)}, line {frame.lineno})"
+def _place(error: BaseException) -> str:
+    """As `raised_at`; a SyntaxError itself names its line."""
+    return "" if isinstance(error, SyntaxError) else raised_at(error)
 
 
 def _beside(error: BaseException, plugin: str) -> str:

@@ -134,7 +134,7 @@ def test_a_loss_that_gives_a_tensor_alone_is_refused():
 )
 def test_a_loss_that_fails_is_refused_with_its_line(fails, said):
     network, settings = make_network("mlp"), OptimizerConfig(batch_size=8)
-    none = "; in this loss, context.target, context.key, batch.behaviour_version are None" if "None" in said else ""
+    none = "; what is None in this loss: context.target, context.key, batch.behaviour_version" if "None" in said else ""
     with pytest.raises(UsageError, match=rf"^the loss of ba3c fails: {said} \(test_learner.py, line \d+\){none}$"):
         Learner(network, lambda *given: fails(given[2], given[4]), BA3CConfig(), settings, batch_of("mlp", 8))
 

@@ -142,7 +142,7 @@ def _wrapped(env: gymnasium.Env, wrappers: Sequence[str]) -> gymnasium.Env:
         wrap = plugins.wrappers.with_options("wrappers", name)
         try:
             env = wrap(env)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"--wrappers {name} failed: {in_one_line(error)}{raised_at(error)}") from error
         if not isinstance(env, gymnasium.Env):
             raise UsageError(f"--wrappers {name} gave {env!r:.80}: have it return a gymnasium.Env")
@@ -196,7 +196,7 @@ def _clear_errors(game: str, game_options: Sequence[str] = ()) -> Iterator[None]
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f"cannot make the game {game!r}: {reason}; `python -m ddrl.envs` lists games"
         raise UsageError(message) from error
-    except Exception as error:  # whatever an environment of a user raises
+    except (Exception, SystemExit) as error:  # whatever an environment of a user raises
         if says_what_to_do(error):
             raise
         given = f"--game-options {' '.join(game_options):.80}: " if game_options else ""

@@ -19,7 +19,7 @@ from ddrl.envs import VectorEnvironment, make_in_thread
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.envs.pinning import pin_thread
 from ddrl.envs.process_environment import Shape, SharedRows, map_rows
-from ddrl.errors import UsageError, in_one_line
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.structured import space_facts, type_text
 
 
@@ -57,7 +57,7 @@ def main(settings: dict[str, Any]) -> None:
     except BrokenPipeError:
         pass  # whoever made this process ends
     except Exception as error:
-        answer({"failed": in_one_line(error)})
+        answer({"failed": f"{in_one_line(error)}{raised_at(error)}"})
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import typing
 from collections.abc import Sequence
 
@@ -49,7 +50,8 @@ def split_plugins(argv: Sequence[str], prog: str) -> tuple[list[str], list[str]]
     found, rest = peek.parse_known_args(list(argv))
     for plugin in found.plugin:
         if "," in plugin and not os.path.exists(plugin):
-            one_each = " ".join(f"--plugin {each.strip()}" for each in plugin.split(","))
+            modules = filter(None, map(str.strip, plugin.split(",")))
+            one_each = shlex.join(word for module in modules for word in ("--plugin", module))
             raise UsageError(f"--plugin {plugin}: a comma does not separate modules; write {one_each}")
     return found.plugin, rest
 

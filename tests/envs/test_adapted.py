@@ -258,6 +258,10 @@ MISTAKEN = {
         lambda: {}["no such level"],
         r"cannot make the game 'test-wrong': KeyError: 'no such level' \(test_adapted.py, line \d+\); fix the environm",
     ),
+    "it ends the program": (
+        lambda: raising(SystemExit("no license")),
+        r"cannot make the game 'test-wrong': SystemExit: no license \(test_adapted.py, line \d+\); fix the environment",
+    ),
     "it mistakes a type": (
         lambda: len(3),
         r"cannot make the game 'test-wrong': TypeError: .*no len.* \(test_adapted.py, line \d+\); fix the environment",
@@ -399,10 +403,11 @@ def registered():
     plugins.register_wrapper("test-linear", linear)
     plugins.register_wrapper("test-broken", lambda env: 3)
     plugins.register_wrapper("test-raising", lambda env: 1 / 0)
+    plugins.register_wrapper("test-leaving", lambda env: raising(SystemExit("no license")))
     plugins.register_environment("test-own", lambda **options: gymnasium.make("CartPole-v1", **options))
     plugins.register_environment("test-bare", lambda: gymnasium.make("CartPole-v1"))
     yield
-    for name in ("test-halved", "test-one-more", "test-linear", "test-broken", "test-raising"):
+    for name in ("test-halved", "test-one-more", "test-linear", "test-broken", "test-raising", "test-leaving"):
         plugins.wrappers.remove(name)
     for name in ("test-own", "test-bare"):
         plugins.environments.remove(name)
@@ -436,6 +441,10 @@ def test_wrappers_of_atari(registered):
         ({"wrappers": ("nothing",)}, "wrapper nothing: there is none of that name"),
         ({"wrappers": ("test-broken",)}, "--wrappers test-broken gave 3: have it return a gymnasium.Env"),
         ({"wrappers": ("test-raising",)}, r"--wrappers test-raising failed: ZeroDivisionError: .* \(test_adapted.py, "),
+        (
+            {"wrappers": ("test-leaving",)},
+            r"--wrappers test-leaving failed: SystemExit: no license \(test_adapted.py, ",
+        ),
         ({"wrappers": ("test-linear:size=2",)}, "--wrappers test-linear:size=2 failed: TypeError: .*size"),
         ({"wrappers": ("test-linear:2",)}, "--wrappers test-linear:2: it is not KEY=VALUE; write test-linear:KEY"),
         ({"wrappers": ("test-halved",), "backend": "envpool"}, "--wrappers .*not for EnvPool's; leave it out"),

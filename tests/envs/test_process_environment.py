@@ -140,7 +140,8 @@ def test_what_a_process_raises_is_said_here_with_all_its_lines(make, tests_in_pr
     env.reset(0)
     env.recv()
     env.send(np.ones(1, np.int32))
-    with pytest.raises(RuntimeError, match="failed: ValueError: the engine says: / no such level / look at the manual"):
+    said = r"failed: ValueError: the engine says: / no such level / look at the manual \(scripted.py, line \d+\)$"
+    with pytest.raises(RuntimeError, match=said):
         env.recv()
 
 
