@@ -117,7 +117,7 @@ def moved(tmp_path):
     path, _ = rundir.create_run_dir(config)
     space = ("learning-rate=log(1e-4,1e-2)",)
     search = tmp_path / "search"
-    plans.write(plans.Plan(search, "s", "ppo", "default", ("ppo", *words), config, space, "online", 3, False, "tune"))
+    plans.begin(plans.Plan(search, "s", "ppo", "default", ("ppo", *words), config, space, "online", 3, False, "tune"))
     plugin_modules._forget(plugin_modules._registered() - {(1, "mine")})
     plugin_modules._loaded.clear()
     del sys.modules["mine"]

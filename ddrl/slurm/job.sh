@@ -251,11 +251,10 @@ task() {
   trap 'warned; kill -TERM "$run" 2>/dev/null || true' USR1
   trap 'kill -TERM "$run" 2>/dev/null || true' TERM
   [[ ! $ASKED ]] || kill -TERM "$run" 2>/dev/null || true # warned before there was a command
-  wait "$run" || status=$?
-  while kill -0 "$run" 2>/dev/null; do # the signal ended the wait, not the run
-    status=0
-    wait "$run" || status=$?
+  while kill -0 "$run" 2>/dev/null; do
+    wait "$run" || true # a signal ends the wait, not the run
   done
+  wait "$run" || status=$? # which Bash has kept: after a signal, the wait before had that of the signal
   [[ ! $ASKED ]] || go_back
   return "$status"
 }
