@@ -16,7 +16,11 @@ from cluster.session import SessionFiles
 from ddrl import plugin_modules, plugins
 
 HERE = Path(__file__).parent
-LONG = ("parallel", "examples", "tuning", "bench", "evaluation", "builders")  # folders of the longest files: they begin
+# Folders of the longest files, and such files beside them: they begin.
+LONG = (
+    "parallel", "examples", "tuning", "bench", "evaluation", "builders", "launch", "doctor", "api", "test_programs.py",
+    "test_submit.py",
+)  # fmt: skip
 WAITING = "slurm"  # folder whose tests wait for Slurm: every third file of the first ones, so that the cores are busy
 SLOW = (WAITING, "parallel", "bench", "studies", "tuning")  # folders that are no part of `make check`
 
@@ -82,5 +86,5 @@ def _positions(items: list[pytest.Item]) -> dict[Path, float]:
 
 
 def _folder(item: pytest.Item) -> str:
-    """Of tests/, in which a test is."""
+    """Of tests/, in which a test is; its file, if it is in none."""
     return item.path.relative_to(HERE).parts[0]

@@ -22,7 +22,7 @@ def child(mode):
     return Child("tests.apex.echoing_child", [mode, str(os.getpid())], environment)
 
 
-def wait_for(condition, seconds=30.0):
+def wait_for(condition, seconds=100.0):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it did not happen"

@@ -346,7 +346,7 @@ def test_callbacks_hear_of_all_in_one_thread_beside_a_failing_one(trained):
     assert failed[0] == "Raising (1).on_metrics: ValueError: a mistake of the user's", "also where nothing is printed"
 
 
-def test_an_interrupt_stops_the_run_and_returns_it(tmp_path, capfd):
+def test_an_interrupt_stops_the_run_and_returns_it(tmp_path, forked_ranks, capfd):
     before = signal.getsignal(signal.SIGINT)
     settings = {"preset": "smoke", "minutes": 5, "evaluator": False, "run_dir": tmp_path / "run"}
     run = ddrl.train("ba3c", progress=False, callbacks=[Stopping()], **settings)
@@ -357,7 +357,7 @@ def test_an_interrupt_stops_the_run_and_returns_it(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_callback_that_returns_false_stops_the_run_and_its_next_part(tmp_path):
+def test_a_callback_that_returns_false_stops_the_run_and_its_next_part(tmp_path, forked_ranks):
     settings = {"preset": "smoke", "minutes": 5, "evaluator": False, "run_dir": tmp_path / "run"}
     first = ddrl.train("ppo", progress=False, callbacks=[Ending()], **settings).result
     run = ddrl.train(resume=tmp_path / "run", progress=False, callbacks=[Ending()])
@@ -367,7 +367,7 @@ def test_a_callback_that_returns_false_stops_the_run_and_its_next_part(tmp_path)
     assert run.result["update"] > first["update"] > 0 and len(run.checkpoints) == 2
 
 
-def test_a_run_that_fails_says_why(tmp_path):
+def test_a_run_that_fails_says_why(tmp_path, forked_ranks):
     settings = {"preset": "smoke", "minutes": 0, "learning_rate": 1e30, "max_refused_steps": 1}
     with pytest.raises(ddrl.RunFailed, match="not finite") as failed:
         ddrl.train("ba3c", progress=False, run_dir=tmp_path / "run", evaluator=False, **settings)

@@ -14,6 +14,7 @@ from cluster.launch import find_mpirun
 from ddrl import programs
 from ddrl.bench import idle
 from ddrl.errors import UsageError
+from tests.parallel.light import EVERYWHERE
 
 TOLD = {"cpu_cores": {"parameter_server-0": 0.02, "evaluator-0": 0.01, "worker-0": 1.0}}
 
@@ -49,7 +50,7 @@ def test_a_run_that_is_too_short_is_refused(monkeypatch):
 @pytest.mark.skipif(find_mpirun() is None, reason="no mpirun on this machine")
 def test_control_c_ends_it(tmp_path):
     command = [*programs.python_command("ddrl.cli"), "bench", "idle", "--seconds", "100"]
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    environment = os.environ | EVERYWHERE | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as bench:
         end = time.monotonic() + 120.0
         while not list(Path(tmp_path).glob("*/run/metrics.jsonl")) and time.monotonic() < end:

@@ -225,8 +225,8 @@ def test_dqn_and_its_peer_learn_with_equal_settings():
 
 
 def alive(process: int) -> bool:
-    """Whether a process still runs shortly after it was killed; one that only waits to be reaped does not."""
-    for _ in range(50):
+    """Whether a process still runs a minute after it was killed; one that only waits to be reaped does not."""
+    for _ in range(600):
         try:
             if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return False

@@ -53,7 +53,7 @@ def get(address, path, token=None, method="GET", **headers):
     """
     parts = urllib.parse.urlsplit(address)
     token = urllib.parse.parse_qs(parts.query)["token"][0] if token is None else token
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     try:
         connection.request(method, f"{path}{'&' if '?' in path else '?'}token={token}", headers=headers)
         answer = connection.getresponse()
@@ -169,7 +169,7 @@ def test_odd_requests_are_refused(board, path):
 def test_a_large_body_is_refused_before_it_comes(board):
     """Others on this machine can connect, too, and must not fill its memory without the token."""
     parts = urllib.parse.urlsplit(board)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     try:
         connection.putrequest("POST", "/runs")
         connection.putheader("Content-Length", "100000000")
@@ -183,7 +183,7 @@ def test_letters_of_a_stranger_do_not_come_to_the_terminal(tmp_path, capfd):
     make_run(tmp_path / "run")
     with served(tmp_path) as (address, _):
         parts = urllib.parse.urlsplit(address)
-        with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+        with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
             connection.sendall(b"GET /\x9b31mowned?token=%FF HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
     assert "owned" not in capfd.readouterr().err

@@ -26,7 +26,7 @@ input()  # until it was moved
 peer, _ = server.accept()
 peer.sendall(b"served")
 """
-MOVE_SECONDS = 20.0
+MOVE_SECONDS = 60.0
 needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="no descriptors of processes here")
 
 

@@ -17,7 +17,7 @@ def break_last_rank(fault: str) -> None:
         facts.package_versions = lambda packages: dict.fromkeys(packages, "9.9")
         facts.wall_clock = lambda: time.time() + 7.0
     elif fault == "absent":
-        time.sleep(30.0)
+        time.sleep(90.0)
     elif fault == "frozen":
         facts.gather_facts = lambda *arguments: time.sleep(90.0)
     elif fault == "no MPI":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import subprocess
+import runpy
 import sys
 
 import numpy as np
@@ -100,12 +100,11 @@ def test_the_keras_network_trains(tmp_path, forked_ranks):
 
 
 @pytest.mark.slow
-def test_the_worst_of_a_population_goes_on_from_the_best(tmp_path):
+def test_the_worst_of_a_population_goes_on_from_the_best(tmp_path, forked_ranks, monkeypatch, capsys):
     sizes = ("--members", "2", "--generations", "2", "--updates", "20")
-    words = (EXAMPLES / "population.py", "--dir", tmp_path, *sizes)
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith(f"best: {tmp_path}")
+    monkeypatch.setattr(sys, "argv", ["population.py", "--dir", str(tmp_path), *sizes])
+    runpy.run_path(str(EXAMPLES / "population.py"), run_name="__main__")
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"best: {tmp_path}")
     names = sorted(path.name for path in tmp_path.iterdir())
     copied = next(name for name in names if name.endswith(".2"))
     worst = copied.removesuffix(".2")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from ddrl.placement.start import AT_MPI, leave_note
 from ddrl.reporting.phases import EVALUATING
 
-LIMIT_SECONDS = 90.0
+LIMIT_SECONDS = 130.0  # longer than any test waits
 
 
 def main() -> int:
@@ -45,8 +45,10 @@ def main() -> int:
     if rank == 0:
         wait_for_others(run_dir)
         finish(behavior, run_dir)
-    elif behavior in ("crash", "usage"):
+    elif behavior == "crash":
         time.sleep(LIMIT_SECONDS)  # rank 0 fails first, and mpirun ends the others
+    elif behavior == "usage":
+        wait_for_result(run_dir)  # all ranks find the same, and rank 0 says it
     return 1 if behavior in ("crash", "usage") else 0
 
 
@@ -62,6 +64,13 @@ def wait_for_others(run_dir: Path) -> None:
     end = time.monotonic() + LIMIT_SECONDS
     paths = [run_dir / f"pid-{rank}" for rank in range(int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")))]
     while time.monotonic() < end and not all(path.exists() and path.read_text() for path in paths):
+        time.sleep(0.05)
+
+
+def wait_for_result(run_dir: Path) -> None:
+    """Until rank 0 has left what the chief leaves."""
+    end = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < end and not (run_dir / "result.json").exists():
         time.sleep(0.05)
 
 

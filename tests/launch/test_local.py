@@ -32,7 +32,7 @@ from tests.launch.support import checkpoint
 
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parent
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 RANKS = 4
 needs_mpirun = pytest.mark.skipif(cluster_launch.find_mpirun() is None, reason="no mpirun on this machine")
 

@@ -1,8 +1,9 @@
 """Forks launchers and ranks of jobs from one process that has imported TensorFlow: forks.py SOCKET.
 
-An import takes longer than most of these jobs. ranks_forked.py asks for a fork and stands for it under mpirun. The fork
-ends with it, but other signals do not reach it, and it may have imported what a rank of its kind would not. With
-TEST_LIGHT they are ranks without TensorFlow, see tests/parallel/light.py. This ends with its standard input.
+An import takes longer than most of these jobs. ranks_forked.py asks for a fork and stands for it under mpirun: both end
+alike, and signals are passed on to the fork. SIGSTOP cannot be; the file beside SOCKET that is called as the process id
+of the one that asked has that of the fork. A fork may have imported what a rank of its kind would not. With TEST_LIGHT
+they are ranks without TensorFlow, see tests/parallel/light.py. This ends with its standard input.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import json
 import os
 import random
 import runpy
+import select
 import signal
 import socket
+import struct
 import sys
 import threading
 from pathlib import Path
@@ -51,38 +54,67 @@ def leave_with_who_started() -> None:
 
 def serve(path: str) -> None:
     """Forks a process for each that connects."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a fork tells its status itself
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"{path}.new")
         listener.listen(64)
         os.rename(f"{path}.new", path)  # whoever sees the path can connect
+        forks: list[Fork] = []
         while True:
-            connection, _ = listener.accept()
-            message, files, *_ = socket.recv_fds(connection, MOST_BYTES, 3)
-            if os.fork() == 0:
-                listener.close()
-                be_rank(connection, json.loads(message), files)
-            for file in files:
-                os.close(file)
-            connection.close()
+            ready = select.select([listener, *forks, *(fork.asker for fork in forks)], [], [])[0]
+            for fork in list(forks):
+                if fork in ready:
+                    fork.tell()
+                    forks.remove(fork)
+                elif fork.asker in ready:
+                    fork.obey()
+            if listener in ready:
+                forks.append(answer(listener, Path(path).parent))
 
 
-def be_rank(connection: socket.socket, request: dict, files: list[int]) -> None:
+class Fork:
+    """A fork, which can be read when it has ended, and the connection `asker` of the process that asked for it."""
+
+    def __init__(self, pid: int, asker: socket.socket, directory: Path):
+        self.asker, self._pid, self._ended = asker, pid, os.pidfd_open(pid)
+        asker_pid, *_ = struct.unpack("3i", asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        self._note = directory / str(asker_pid)
+        self._note.write_text(str(pid))
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._ended
+
+    def obey(self) -> None:
+        """Passes a signal on; SIGKILL once the process that asked is gone."""
+        number = b""
+        with contextlib.suppress(OSError):
+            number = self.asker.recv(1)
+        os.kill(self._pid, number[0] if number else signal.SIGKILL)
+
+    def tell(self) -> None:
+        """Says how it has ended."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        with contextlib.suppress(OSError), self.asker:
+            self.asker.send(code.to_bytes(2, signed=True, byteorder="big"))
+        os.close(self._ended)
+        self._note.unlink()
+
+
+def answer(listener: socket.socket, directory: Path) -> Fork:
+    """Forks the process that somebody connects for."""
+    connection, _ = listener.accept()
+    message, files, *_ = socket.recv_fds(connection, MOST_BYTES, 3)
+    if (pid := os.fork()) == 0:
+        listener.close()
+        connection.close()
+        be_rank(json.loads(message), files)
+    for file in files:
+        os.close(file)
+    return Fork(pid, connection, directory)
+
+
+def be_rank(request: dict, files: list[int]) -> None:
     """Runs a program with the arguments, environment, and streams of the process that asked; never returns."""
-    leave = os._exit
-
-    def leave_with_word(status: int) -> None:
-        with contextlib.suppress(OSError):
-            connection.send(bytes([status & 0xFF]))
-        leave(status)
-
-    def end_with_who_asked() -> None:
-        with contextlib.suppress(OSError):
-            connection.recv(1)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    os._exit = leave_with_word
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -91,7 +123,6 @@ def be_rank(connection: socket.socket, request: dict, files: list[int]) -> None:
     os.chdir(request["directory"])
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     random.seed()
-    threading.Thread(target=end_with_who_asked, daemon=True).start()
     program, *sys.argv[1:] = request["argv"]
     sys.argv[0] = program
     status = 0
@@ -107,7 +138,7 @@ def be_rank(connection: socket.socket, request: dict, files: list[int]) -> None:
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    leave_with_word(status)
+    os._exit(status)
 
 
 if __name__ == "__main__":

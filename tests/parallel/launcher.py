@@ -1,7 +1,7 @@
 """`ddrl train` without the plot at the end: launcher.py RANK_PROGRAM_OR_EMPTY ARGUMENTS of ddrl train ...
 
 TEST_NO_ULFM: as with an mpirun that has no ULFM. TEST_LOST_FILES: see tests/parallel/lost_files.py.
-TEST_STOP_SECONDS: for the ranks to end once they were asked to. TEST_FORKS: see tests/parallel/forks.py.
+TEST_STOP_SECONDS: for the ranks to end once the run has its result. TEST_FORKS: see tests/parallel/forks.py.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def run() -> int:
     if "TEST_LOST_FILES" in os.environ:
         lost_files.arm(Path(arguments.config.run.run_dir))
     resume = Path(arguments.resume) if arguments.resume else None
-    stop_seconds = float(os.environ["TEST_STOP_SECONDS"]) if "TEST_STOP_SECONDS" in os.environ else None
-    return launch.train(arguments.config, resume, machine, Console(soft_wrap=True), ranks, stop_seconds)
+    if "TEST_STOP_SECONDS" in os.environ:
+        supervisor.STOP_SECONDS = float(os.environ["TEST_STOP_SECONDS"])
+    return launch.train(arguments.config, resume, machine, Console(soft_wrap=True), ranks)
 
 
 if __name__ == "__main__":

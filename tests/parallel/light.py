@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
 LIGHT = "TEST_LIGHT"
+TESTS = Path(__file__).parents[1]
+EVERYWHERE = {LIGHT: "1", "PYTHONPATH": f"{TESTS / 'slurm' / 'light'}:{TESTS.parent}"}
+"""Variables with which every program of a job does so, such as the processes of Ape-X's actors."""
 GRADIENT_SECONDS = 0.01
 
 

@@ -15,7 +15,7 @@ raising_actor, raising_shard: in Ape-X, actor 0 or shard 0 raises when it report
 garbled: worker 1 sends the chief bytes that are no message at version 20.
 hanging_evaluator: the evaluator's loop hangs at its first game; patience is short.
 no_end: MPI_Finalize hangs in worker 1, and a thread of the parameter server never ends; patience is short.
-lost_files: see tests/parallel/lost_files.py.
+lost_files: see tests/parallel/lost_files.py; patience is short.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def no_end() -> None:
 def files() -> None:
     from ddrl.job import watchdog
 
-    put(watchdog, FILES_SECONDS=SHORT_SECONDS)
+    put(watchdog, FILES_SECONDS=SHORT_SECONDS, LOOP_SECONDS=3 * SHORT_SECONDS)
     lost_files.arm(Path(sys.argv[1]))
 
 

@@ -106,6 +106,11 @@ class Job:
         ranks = {env.get("OMPI_COMM_WORLD_RANK"): pid for pid, env in marked(self.mark).items()}
         return ranks[str(number)]
 
+    def fork(self, number: int) -> int:
+        """Process id of the fork that works for a rank, for SIGSTOP and SIGCONT, which nobody passes on to it."""
+        pid = self.rank(number)
+        return int(Path(marked(self.mark)[pid][ranks_forked.FORKS]).with_name(str(pid)).read_text())
+
     def _text(self) -> str:
         text = self._log.read_text(errors="replace")
         log = self.run_dir / rundir.LOG
@@ -171,7 +176,7 @@ def _forks(light: bool = False) -> tuple[str, subprocess.Popen]:
     environment |= {LIGHT: "1"} if light else {}
     process = subprocess.Popen([sys.executable, HERE / "forks.py", socket], stdin=subprocess.PIPE, env=environment)
     atexit.register(shutil.rmtree, socket.parent, ignore_errors=True)
-    end = time.monotonic() + 120.0
+    end = time.monotonic() + 250.0
     while not socket.exists():
         assert process.poll() is None and time.monotonic() < end, "no process that forks ranks"
         time.sleep(0.05)
@@ -179,7 +184,7 @@ def _forks(light: bool = False) -> tuple[str, subprocess.Popen]:
 
 
 def forked_train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, str] | None = None) -> Job:
-    """`train` by a launcher and ranks that start at once: for jobs that get no signal but SIGKILL to a rank."""
+    """`train` by a launcher and ranks that start at once."""
     return _forked("launcher.py", _launched(run_dir, flags, program), run_dir, environment)
 
 

@@ -8,11 +8,13 @@ import signal
 
 import pytest
 
+from tests.parallel.light import EVERYWHERE
 from tests.parallel.support import (
     Job,
     command_of,
     evaluations,
     events,
+    forked_light_train,
     forked_train,
     kill,
     lines,
@@ -20,7 +22,6 @@ from tests.parallel.support import (
     needs_mpirun,
     newest,
     result,
-    train,
 )
 
 pytestmark = [pytest.mark.timeout(240), needs_mpirun]
@@ -78,7 +79,8 @@ def test_catch_is_learned_though_actors_a_shard_and_the_learner_die(tmp_path):
 def test_an_exception_in_the_rank_of_an_actor_or_in_a_shard_ends_the_run_with_a_checkpoint(tmp_path, fault, who):
     run = tmp_path / "run"
     flags = (*SMOKE, "--no-evaluator", "--max-updates", "1000000", "--checkpoint-every-updates", "50")
-    with train(run, *flags, program="ranks_faulty.py", environment={"TEST_FAULT": fault}) as job:
+    environment = EVERYWHERE | {"TEST_FAULT": fault}
+    with forked_light_train(run, *flags, program="ranks_faulty.py", environment=environment) as job:
         assert job.wait(200.0) == 1, job.output
     assert f"the run failed: {who} failed: ArithmeticError: the {fault.removeprefix('raising_')}'s fault" in job.output
     (event,) = events(run, "rank_failed")
@@ -90,12 +92,12 @@ def test_an_exception_in_the_rank_of_an_actor_or_in_a_shard_ends_the_run_with_a_
 @pytest.mark.timeout(600)
 def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
     run = tmp_path / "run"
-    patience = {"TEST_STOP_SECONDS": "30"}  # which the launcher gives its ranks, before it kills the silent one
+    patience = {"TEST_STOP_SECONDS": "3"}  # after the result, before the launcher kills the silent one
     slow = ("--step-time-mean-ms", "20")  # so that the actors do not keep both cores busy while all wait
     saving = ("--no-evaluator", "--checkpoint-every-updates", "200")
-    with train(run, *SMOKE, *slow, *saving, environment=patience) as job:
+    with forked_light_train(run, *SMOKE, *slow, *saving, environment=EVERYWHERE | patience) as job:
         job.wait_for_update(50)
-        os.kill(job.rank(A_SHARD), signal.SIGSTOP)
+        os.kill(job.fork(A_SHARD), signal.SIGSTOP)
         # 10 s; SAVE_SECONDS where the signal met it while it wrote its part of a checkpoint
         job.wait_for(lambda: events(run, "replay_shard_silent"), "word of the silent shard", 300.0)
         saved = len(events(run, "checkpoint"))
@@ -111,10 +113,10 @@ def test_a_silent_shard_holds_up_neither_checkpoints_nor_the_end(tmp_path):
 
 def test_a_learner_that_hangs_is_named_by_a_shard(tmp_path):
     run = tmp_path / "run"
-    patience = ("--no-evaluator", "--max-updates", "1000000", "--stall-seconds", "15")
-    with train(run, *SMOKE, *patience) as job:
+    patience = ("--no-evaluator", "--max-updates", "1000000", "--stall-seconds", "10")
+    with forked_light_train(run, *SMOKE, *patience, environment=EVERYWHERE) as job:
         job.wait_for_update(50)
-        os.kill(job.rank(LEARNER), signal.SIGSTOP)
+        os.kill(job.fork(LEARNER), signal.SIGSTOP)
         assert job.wait(200.0) == 1, job.output
     said = result(run)["message"]
     named = r"no progress: the learner, the chief \(rank 0\) does not answer; replay shard \d \(rank \d\) has waited "

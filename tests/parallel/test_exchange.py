@@ -25,7 +25,7 @@ SCENARIOS = {
     "clip": {"workers": 3, "servers": 2, "clip": 0.3},
     "quorum": {"workers": 3, "servers": 2, "quorum": 2, "slow": {"2": 0.03}},
     "quorum-clip": {"workers": 3, "servers": 2, "quorum": 2, "slow": {"2": 0.01}, "clip": 0.3},
-    "deadline": {"workers": 3, "servers": 2, "deadline": 0.03, "slow": {"2": 0.2}, "steps": 10},
+    "deadline": {"workers": 3, "servers": 2, "deadline": 0.1, "slow": {"2": 0.4}, "steps": 10},
     "allreduce": {**ALLREDUCE, "workers": 2},
     "allreduce-three": {**ALLREDUCE, "workers": 3},
     "allreduce-six": {**ALLREDUCE, "workers": 6, "slow": {"4": 0.005}},

@@ -9,7 +9,7 @@ import pytest
 
 from tests.parallel.ranks_exiting import REFUSED, WORDS
 from tests.parallel.support import CATCH, events, faulty_game, lines, marked, needs_mpirun, newest, result
-from tests.parallel.support import light_train as train
+from tests.parallel.support import forked_light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 LONG = (*CATCH, "--max-updates", "100000", "--eval-every-updates", "10", "--checkpoint-every-updates", "20")

@@ -13,13 +13,13 @@ import pytest
 from ddrl import checkpoint, rundir
 from ddrl.placement import start
 from tests.launch.test_local import Terminal
+from tests.parallel.light import EVERYWHERE
 from tests.parallel.support import (
     CATCH,
     bare_train,
     events,
     finish,
     forked_light_train,
-    forked_train,
     kill,
     light_train,
     lines,
@@ -37,14 +37,14 @@ CHIEF, WORKER, SERVER, EVALUATOR = 0, 1, 2, 3
 
 def test_a_killed_worker_leaves_the_rest_training(tmp_path):
     run = tmp_path / "run"
-    many = ("--max-updates", "800", "--log-every-seconds", "0.2")  # so that the death comes well before the last update
-    with forked_train(run, *CATCH, *many, "--no-evaluator", "--workers", "3", "--quorum", "3") as job:
+    many = ("--max-updates", "300", "--log-every-seconds", "0.2")  # so that the death comes well before the last update
+    with forked_light_train(run, *CATCH, *many, "--no-evaluator", "--workers", "3", "--quorum", "3") as job:
         job.wait_for_update(20)
         kill(job.rank(WORKER))
         assert job.wait() == 0, job.output
     (lost,) = events(run, "worker_lost")
     assert lost["text"].startswith("worker 1 (rank 1) died")
-    assert result(run)["status"] == "finished" and newest(run).version == 800
+    assert result(run)["status"] == "finished" and newest(run).version == 300
     assert set(newest(run).worker_states) == {0, 2}
     assert lines(run)[-1]["live_workers"] == 2
 
@@ -52,7 +52,7 @@ def test_a_killed_worker_leaves_the_rest_training(tmp_path):
 @pytest.mark.parametrize("number, name", [(CHIEF, "worker 0, the chief (rank 0)"), (2, "parameter server 0 (rank 2)")])
 def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_path, number, name):
     run = tmp_path / "run"
-    with light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
+    with forked_light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
         job.wait_for_update(50)
         saved = newest(run).version
@@ -69,9 +69,9 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
 
 def test_a_death_during_a_restart_is_one_more_restart(tmp_path):
     run, number = tmp_path / "run", 2
-    with light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
+    with forked_light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
-        first = job.rank(number)
+        first = job.fork(number)
         kill(first)
         begun = lambda: [note.pid for rank, note in start.notes(run).items() if rank == number and note.pid != first]
         job.wait_for(begun, "server of the new start")
@@ -102,7 +102,7 @@ def test_ranks_whose_launcher_is_killed_save_and_end(tmp_path):
 def test_a_message_that_cannot_be_read_ends_the_run_and_names_its_sender(tmp_path):
     run = tmp_path / "run"
     fault = {"program": "ranks_faulty.py", "environment": {"TEST_FAULT": "garbled"}}
-    with light_train(run, *LONG, "--no-evaluator", **fault) as job:
+    with forked_light_train(run, *LONG, "--no-evaluator", **fault) as job:
         assert job.wait() == 1, job.output
     said = job.output.split("\n---")[0]
     assert said.count("the run failed: rank 1 sent an unreadable message") == 1 and "Traceback" not in said, said
@@ -111,7 +111,7 @@ def test_a_message_that_cannot_be_read_ends_the_run_and_names_its_sender(tmp_pat
 
 def test_without_ulfm_mpi_ends_the_job_at_any_death_and_all_start_again(tmp_path):
     run = tmp_path / "run"
-    with light_train(run, *LONG, "--no-evaluator", environment={"TEST_NO_ULFM": "1"}) as job:
+    with forked_light_train(run, *LONG, "--no-evaluator", environment={"TEST_NO_ULFM": "1"}) as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
         for starts, number in ((1, WORKER), (2, 2)):
             kill(job.rank(number))
@@ -138,7 +138,7 @@ def end_of_a_lost_rank(run, job, number):
 def test_a_killed_server_ends_all_and_resume_goes_on(tmp_path):
     run = tmp_path / "run"
     stop = ("--on-server-loss", "stop")
-    with light_train(run, *LONG, *stop, "--no-evaluator", "--parameter-servers", "2") as job:
+    with forked_light_train(run, *LONG, *stop, "--no-evaluator", "--parameter-servers", "2") as job:
         said = end_of_a_lost_rank(run, job, 3)
     assert "parameter server 1 (rank 3) died" in said and f"ddrl train --resume {run}" in said
     version = newest(run).version
@@ -165,7 +165,7 @@ def test_a_killed_server_of_a_bare_job_ends_all_and_resume_goes_on(tmp_path, ulf
 
 def test_a_killed_evaluator_leaves_training_going_and_sigterm_to_a_rank_stops_all(tmp_path):
     run = tmp_path / "run"
-    with light_train(run, *LONG, "--eval-every-updates", "50") as job:
+    with forked_light_train(run, *LONG, "--eval-every-updates", "50") as job:
         job.wait_for_update(20)
         kill(job.rank(EVALUATOR))
         job.wait_for(lambda: events(run, "evaluator_lost"), "loss of the evaluator")
@@ -176,7 +176,9 @@ def test_a_killed_evaluator_leaves_training_going_and_sigterm_to_a_rank_stops_al
     assert newest(run).version == result(run)["update"]
 
 
-def test_control_c_in_a_terminal_with_real_ranks(tmp_path):
+def test_control_c_in_a_terminal_with_real_ranks(tmp_path, monkeypatch):
+    for name, value in EVERYWHERE.items():
+        monkeypatch.setenv(name, value)
     run = tmp_path / "run"
     ddrl = os.path.join(os.path.dirname(sys.executable), "ddrl")
     terminal = Terminal([ddrl, "train", *LONG, "--run-dir", str(run)])
@@ -247,7 +249,7 @@ def test_too_many_refused_steps_end_the_run_with_a_good_checkpoint(tmp_path):
 def test_the_last_worker_of_a_dedicated_chief(tmp_path, updates):
     run = tmp_path / "run"
     roles = ("--workers", "1", "--chief", "dedicated", "--no-evaluator", "--updates", updates)
-    with light_train(run, *CATCH, "--max-updates", "100000", *roles) as job:
+    with forked_light_train(run, *CATCH, "--max-updates", "100000", *roles) as job:
         job.wait_for_update(20)
         kill(job.rank(1))
         assert job.wait(END_SECONDS) == 1, job.output

@@ -12,7 +12,7 @@ import pytest
 from ddrl import checkpoint
 from tests.parallel import lost_files
 from tests.parallel.support import CATCH, events, marked, needs_mpirun, newest, result
-from tests.parallel.support import light_train as train
+from tests.parallel.support import forked_light_train as train
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 LONG = (*CATCH, "--max-updates", "100000", "--no-evaluator", "--checkpoint-every-updates", "20")

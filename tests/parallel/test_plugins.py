@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddrl import rundir
+from tests.parallel.light import EVERYWHERE
 from tests.parallel.support import events, finish, forked_light_train, lines, needs_mpirun, newest, result
 
 pytestmark = [pytest.mark.timeout(240), needs_mpirun]
@@ -40,7 +41,7 @@ def test_every_process_of_a_run_imports_its_plugins(tmp_path):
     marks.mkdir()
     job = ("apex-dqn", "--preset", "smoke", "--actors", "1", "--simulator-processes", "1", "--max-updates", "5")
     flags = (*job, "--minutes", "0", "--plugin", str(FILE))
-    finish(tmp_path / "run", *flags, start=forked_light_train, environment={"PLUGIN_MARKS": str(marks)})
+    finish(tmp_path / "run", *flags, start=forked_light_train, environment=EVERYWHERE | {"PLUGIN_MARKS": str(marks)})
     programs = [path.name.rpartition("-")[0] for path in marks.iterdir()]
     assert {"ddrl.apex.acting", "ddrl.envs.simulator_process"} < set(programs)
     ranks = [name for name in programs if "ranks" in name]

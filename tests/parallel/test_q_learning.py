@@ -12,6 +12,7 @@ from tests.parallel.support import (
     evaluations,
     events,
     finish,
+    forked_train,
     hashes,
     kill,
     lines,
@@ -19,7 +20,6 @@ from tests.parallel.support import (
     newest,
     program,
     result,
-    train,
 )
 
 pytestmark = pytest.mark.timeout(300)
@@ -80,7 +80,7 @@ def test_asynchronous_dqn_whose_server_is_killed_goes_on_with_its_replays(tmp_pa
     run = tmp_path / "run"
     often = ("--checkpoint-every-updates", "200", "--log-every-seconds", "0.5", "--max-updates", "1000000")
     often += ("--minutes", "30")  # the test ends it long before
-    with train(run, "dqn", *QUICK, *TWO, "--updates", "asynchronous", "--no-evaluator", *often) as job:
+    with forked_train(run, "dqn", *QUICK, *TWO, "--updates", "asynchronous", "--no-evaluator", *often) as job:
         job.wait_for(lambda: len(events(run, "checkpoint")) >= 2, "checkpoints")
         kill(job.rank(2))
         job.wait_for(lambda: events(run, "resumed"), "new start")

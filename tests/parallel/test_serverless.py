@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.parallel.support import CATCH, events, forked_train, kill, lines, needs_mpirun, newest, result, train
+from tests.parallel.support import CATCH, events, forked_train, kill, lines, needs_mpirun, newest, result
 
 pytestmark = [needs_mpirun, pytest.mark.timeout(300)]
 RATE = ("--learning-rate-schedule", "linear", "--learning-rate-updates", "900", "--max-updates", "600")
@@ -36,7 +36,7 @@ def test_a_central_store_learns_survives_a_death_and_stops_on_request(tmp_path):
     flags = ("--exchange", "central_store", "--workers", "3", "--no-evaluator", "--max-updates", "100000")
     # As in test_learning.py: with asynchronous updates at 1e-3, some runs get stuck.
     rate = ("--clip-global-norm", "0", "--learning-rate", "3e-4", "--checkpoint-every-updates", "500")
-    with train(run, *CATCH, *flags, *rate) as job:
+    with forked_train(run, *CATCH, *flags, *rate) as job:
         job.wait_for_update(300)
         kill(job.rank(2))
         job.wait_for(lambda: events(run, "worker_lost"), "loss of a worker")

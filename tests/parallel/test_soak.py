@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ddrl.bench.faults.command import LOG
+from tests.parallel.light import EVERYWHERE
 from tests.parallel.support import Job, needs_mpirun
 
 
@@ -21,7 +22,7 @@ def test_a_few_faults_leave_nothing_and_lose_little(tmp_path, system, kinds, see
     target, where = tmp_path / "faults.json", tmp_path / "soak"
     argv = [sys.executable, "-m", "ddrl.cli", "bench", "faults", "--faults", "2", "--json", str(target)]
     argv += ["--directory", str(where), "--systems", system, "--kinds", *kinds, "--seed", str(seed)]
-    with Job(argv, where) as job:
+    with Job(argv, where, EVERYWHERE) as job:
         assert job.wait(360.0) == 0, job.output
     found = json.loads(target.read_text())
     assert len(found["kinds"]) == 2 and found["bad"] == []

@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 
 from cluster.launch import find_mpirun
+from tests.parallel.light import EVERYWHERE
 from tests.slurm.testbed import Cluster, missing
 
 ROOT = Path(__file__).parents[2]
 VENV = Path(sys.executable).parents[1]
 NODES = 8  # for two jobs of three, and others for what they lose
-JOB_SECONDS = 150.0
+JOB_SECONDS = 250.0
 SITE = """\
 LAUNCHER={launcher} SRUN_MPI={mpi}
 VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
 load_modules() {{ :; }}
 {site}
 """
-LIGHT_VARIABLES = {"TEST_LIGHT": "1", "PYTHONPATH": f"{Path(__file__).parent / 'light'}:{ROOT}"}
-LIGHT = "export " + " ".join(f"{name}={value}" for name, value in LIGHT_VARIABLES.items())
+LIGHT = "export " + " ".join(f"{name}={value}" for name, value in EVERYWHERE.items())
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +69,10 @@ class Job:
         text = self.slurm.run("scontrol", "show", "job", "-o", self.number)
         return re.search(rf"\b{field}=(\S*)", text).group(1)
 
+    def processes(self, **variables: str) -> Iterator[int]:
+        """Its processes that have these variables."""
+        return self.slurm.processes(SLURM_JOB_ID=self.number, **variables)
+
     def wait(self, seconds: float = JOB_SECONDS) -> tuple[str, str]:
         """State and exit code when it has left the queue; fails the test if it does not in time."""
         self.leave(seconds)
@@ -102,7 +106,7 @@ def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield submit
     for job in jobs:
         slurm.run("scancel", "--quiet", job.number)
-        job.leave(60.0)
+        job.leave(JOB_SECONDS)
 
 
 def submitted(

@@ -9,7 +9,7 @@ import pytest
 from ddrl import rundir
 from tests.parallel.support import result
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(400)
 SMALL = {
     "--gpus-per-task=1": "--comment=none", "--cpus-per-task=8": "--cpus-per-task=1",
     "--ntasks-per-node=16": "--ntasks-per-node=2",

@@ -9,7 +9,7 @@ import pytest
 from ddrl import rundir
 from tests.parallel.support import result
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(400)
 ONE_NODE = ("--nodes=1", "--ntasks-per-node=2")
 TINY = "OPTIONS=(--preset smoke --no-evaluator --minutes 0 --max-updates 20 {more})"
 
@@ -23,17 +23,20 @@ def config(run) -> dict:
     return json.loads((run / rundir.CONFIG).read_text())
 
 
-def test_a_task_of_each_array(submit):
-    scaling = submit(
-        "scaling.sbatch", f"WORKERS=(9 1) WORKERS_PER_SERVER=8\n{TINY.format(more='')}", *ONE_NODE, "--array=1"
-    )
-    epsilon = submit(
-        "epsilon.sbatch",
-        f"EPSILONS=(1e-3 1e-5 1e-6) BATCHES=(32 64) SERVERS=1\n{TINY.format(more='--workers 1')}",
-        *ONE_NODE,
-        "--array=3",
-        launcher="srun",
-    )
+@pytest.fixture(scope="module")
+def jobs(submit):
+    """Name -> job. All at once, as each waits more than it works."""
+    scaling = f"WORKERS=(9 1) WORKERS_PER_SERVER=8\n{TINY.format(more='')}"
+    epsilon = f"EPSILONS=(1e-3 1e-5 1e-6) BATCHES=(32 64) SERVERS=1\n{TINY.format(more='--workers 1')}"
+    return {
+        "scaling": submit("scaling.sbatch", scaling, *ONE_NODE, "--array=1"),
+        "epsilon": submit("epsilon.sbatch", epsilon, *ONE_NODE, "--array=3", launcher="srun"),
+        "components": submit("train_gpu.sbatch", f"SERVERS=1\n{TINY.format(more='')}", edits=SMALL),
+    }
+
+
+def test_a_task_of_each_array(jobs):
+    scaling, epsilon = jobs["scaling"], jobs["epsilon"]
     assert scaling.wait() == ("COMPLETED", "0:0"), scaling.output
     run = scaling.runs / f"scaling-{scaling.number}" / "workers-1"
     assert result(run)["status"] == "finished"
@@ -59,8 +62,8 @@ def test_the_task_with_the_number_of_its_array_goes_back_into_the_queue_alone(su
     slurm.run("scancel", array.number)
 
 
-def test_workers_and_servers_on_two_components(submit):
-    job = submit("train_gpu.sbatch", f"SERVERS=1\n{TINY.format(more='')}", edits=SMALL)
+def test_workers_and_servers_on_two_components(jobs):
+    job = jobs["components"]
     assert job.wait() == ("COMPLETED", "0:0"), job.output
     exchange = config(job.run)["exchange"]
     assert (exchange["workers"], exchange["parameter_servers"]) == (2, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.slurm.conftest import VENV
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(400)
 TWO_NODES = ("--nodes=2", "--ntasks-per-node=1")
 SETTINGS = """\
 SERVERS=1 REQUEUE=yes RESTARTS=2

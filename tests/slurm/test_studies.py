@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from tests.slurm.conftest import LIGHT_VARIABLES, Job
+from tests.parallel.light import EVERYWHERE
+from tests.slurm.conftest import Job
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(400)
 OPTIONS = (
     "--quick", "--workers", "1", "2", "--games", "ddrl/Catch-v0", "Nowhere-v0", "--repeats", "1", "--minutes", "0",
     "--agent-steps", "3000",
@@ -25,9 +26,9 @@ def study(slurm, tmp_path):
 
     def call(*options):
         command = [sys.executable, "-m", "ddrl.cli", "study", "scaling", "--dir", str(tmp_path / "scaling"), *options]
-        environment = slurm.environment | LIGHT_VARIABLES
+        environment = slurm.environment | EVERYWHERE
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+            command, env=environment, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path
         )
         return done.returncode, done.stdout + done.stderr
 

@@ -14,10 +14,11 @@ import pytest
 
 from ddrl import rundir
 from ddrl.slurm.site import EXAMPLE
+from tests.parallel.light import EVERYWHERE
 from tests.parallel.support import events, newest, result
-from tests.slurm.conftest import LIGHT, LIGHT_VARIABLES, ROOT, VENV, Job
+from tests.slurm.conftest import LIGHT, ROOT, VENV, Job
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(400)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 HOSTILE = "runs/$(touch owned); \"#'%j é"
 SMALL = "--sbatch-options=--mem-per-cpu=1"
@@ -34,7 +35,7 @@ def ddrl(slurm, tmp_path) -> Callable[..., str]:
     def call(*words, status=0):
         done = subprocess.run(
             [sys.executable, "-m", "ddrl.cli", *words],
-            env=slurm.environment | LIGHT_VARIABLES | AS_ROOT | {"HOME": str(tmp_path)},
+            env=slurm.environment | EVERYWHERE | AS_ROOT | {"HOME": str(tmp_path)},
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -51,7 +52,7 @@ def ddrl(slurm, tmp_path) -> Callable[..., str]:
 def test_a_run_is_submitted_watched_and_followed_to_its_end(ddrl, slurm, tmp_path):
     """Whatever its directory is called."""
     size = ("--nodes", "2", "--ranks-per-node", "2", "--time", "10")
-    updates = ("--max-updates", "900")  # in which `ddrl status` starts on a busy machine, too
+    updates = ("--max-updates", "450")  # in which `ddrl status` starts on a busy machine, too
     said = ddrl("submit", "train", *TRAIN, *updates, *size, "--run-dir", HOSTILE, SMALL)
     run = tmp_path / HOSTILE
     number = re.search(r"job (\d+): ba3c on ddrl/Catch-v0, 4 ranks: 3 workers", said)[1]
@@ -62,17 +63,17 @@ def test_a_run_is_submitted_watched_and_followed_to_its_end(ddrl, slurm, tmp_pat
         job.wait_for(lambda: run.exists() and events(run, "started"), "first update")
         row = ddrl("status").splitlines()[1]
         assert row.startswith(number) and "RUNNING" in row and row.endswith(HOSTILE)
-        assert re.search(r"\d+% of 900 updates", row)
+        assert re.search(r"\d+% of 450 updates", row)
         assert job.show("Requeue") == "1"
         followed = ddrl("logs", HOSTILE, "-f")
     finally:
         slurm.run("scancel", "--quiet", number)
-    assert "finished: the budget of 900 updates is used up" in followed
+    assert "finished: the budget of 450 updates is used up" in followed
     assert f"job {number} has left the queue" in followed
     assert result(run)["status"] == "finished" and events(run, "checkpoint")
     assert json.loads((run / rundir.CONFIG).read_text())["exchange"]["workers"] == 3
     header, row, *others = ddrl("status", HOSTILE).splitlines()
-    assert "finished" in row and "100% of 900 updates" in row and others == []
+    assert "finished" in row and "100% of 450 updates" in row and others == []
     assert not list(tmp_path.rglob("owned"))
     assert "100% of" in ddrl("status"), "found in runs, too, when it has ended"
 
@@ -91,7 +92,7 @@ def test_sbatch_passes_options_on_from_any_directory_with_an_unchanged_site_file
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -9,13 +9,14 @@ import pytest
 
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import open_study
+from tests.parallel.light import EVERYWHERE
 from tests.slurm.conftest import Job
 
 pytest.importorskip("optuna")
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(400)
 OPTIONS = (
-    "--preset", "smoke", "--minutes", "0.05", "--workers", "1", "--parameter-servers", "0", "--trials", "2",
-    "--space", "adam-epsilon=log(1e-9,1e-2)", "batch-size=choice(64,128)",
+    "--preset", "smoke", "--minutes", "0", "--agent-steps", "3000", "--workers", "1", "--parameter-servers", "0",
+    "--trials", "2", "--space", "adam-epsilon=log(1e-9,1e-2)", "batch-size=choice(64,128)",
 )  # fmt: skip
 
 
@@ -24,11 +25,11 @@ def test_a_search_as_an_array(slurm, tmp_path):
     command = [sys.executable, "-m", "ddrl.cli", "tune", "ba3c", "--dir", str(search), *OPTIONS]
     done = subprocess.run(
         [*command, "--submit", "--sbatch-options=--mem-per-cpu=1 --time=10"],
-        env=slurm.environment,
+        env=slurm.environment | EVERYWHERE,
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -52,6 +52,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmdTimeout=10
 KillWait=15
+MinJobAge=1800
 """
 PARTITIONS = {
     "main": "Default=YES PreemptMode=OFF",
@@ -123,7 +124,7 @@ class Cluster:
     def crash(self, node: str) -> None:
         """Kills a node with all that runs on it, as if its power failed."""
         self._daemons[node].kill()
-        self._daemons[node].wait(timeout=10.0)
+        self._daemons[node].wait(timeout=60.0)
         for pid in list(self.processes(SLURMD_NODENAME=node)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -133,7 +134,7 @@ class Cluster:
         for daemon in self._daemons.values():
             daemon.kill()
         for daemon in self._daemons.values():
-            daemon.wait(timeout=10.0)
+            daemon.wait(timeout=60.0)
         end = time.monotonic() + 10.0
         while (left := list(self.processes())) and time.monotonic() < end:
             for pid in left:
@@ -142,7 +143,7 @@ class Cluster:
             time.sleep(0.02)
         shutil.rmtree(self.state, ignore_errors=True)
 
-    def run(self, *argv: str, seconds: float = 30.0) -> str:
+    def run(self, *argv: str, seconds: float = 100.0) -> str:
         """Output of one of Slurm's commands."""
         done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False)
         assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}{done.stdout}"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ddrl import run_lock, rundir, sealed
 
-LINES, SECONDS = 20, 0.03
+LINES, SECONDS = 20, 0.003
 PACE = "FAKE_TRIAL_PACE"
 
 
@@ -46,7 +46,7 @@ def main() -> None:
             lines = (path / rundir.METRICS).read_bytes().count(b"\n")
             while lines < LINES and not stopped:
                 if lines >= allowed(path):
-                    time.sleep(SECONDS / 10)
+                    time.sleep(SECONDS)
                     continue
                 lines += 1
                 part = lines / LINES
