@@ -69,9 +69,9 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
 
 def test_a_death_during_a_restart_is_one_more_restart(tmp_path):
     run, number = tmp_path / "run", 2
-    with forked_light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
+    with light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
-        first = job.fork(number)
+        first = job.rank(number)
         kill(first)
         begun = lambda: [note.pid for rank, note in start.notes(run).items() if rank == number and note.pid != first]
         job.wait_for(begun, "server of the new start")

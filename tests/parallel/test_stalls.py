@@ -150,10 +150,11 @@ def test_a_worker_that_hangs_does_not_hold_a_quorum_or_a_deadline_up_and_joins_a
         for job in jobs.values():
             job.wait_for_update(10)
             os.kill(job.fork(WORKER), signal.SIGSTOP)
-        for job in jobs.values():
-            run, before = job.run_dir, lines(job.run_dir)[-1]
-            job.wait_for(lambda: lines(run)[-1]["wall_seconds"] > before["wall_seconds"] + 2 * STALL, "more lines")
-            job.wait_for_update(before["update"] + 11)
+        before = {name: lines(job.run_dir)[-1] for name, job in jobs.items()}
+        for name, job in jobs.items():
+            run, seconds = job.run_dir, before[name]["wall_seconds"] + 2 * STALL
+            job.wait_for(lambda: lines(run)[-1]["wall_seconds"] > seconds, "more lines")
+            job.wait_for_update(before[name]["update"] + 11)
             assert "worker-1" not in lines(run)[-1].get("resident_mb", {})
             os.kill(job.fork(WORKER), signal.SIGCONT)
             job.wait_for(lambda: "worker-1" in lines(run)[-1].get("resident_mb", {}), "word of the worker that woke")
