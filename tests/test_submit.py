@@ -847,8 +847,17 @@ def test_a_request_to_stop_makes_no_file_where_a_link_leads(here):
 
 
 def test_a_task_that_is_warned_before_it_begins_goes_back(here):
-    done = in_job(here, f"{FAKES}kill -USR1 $$; task env sleep 20")
+    """Nothing listens for another warning, which would come while Bash waits for the command."""
+    done = in_job(here, f"{FAKES}listen() {{ echo listens; }}\nkill -USR1 $$; task env sleep 20")
     assert done.stdout == "scontrol requeue 1\n" and done.returncode == 143, done.stderr
+
+
+def test_a_task_that_is_warned_again_and_again_has_the_status_of_its_command(here):
+    """Each warning ends a wait of Bash."""
+    warnings = "{ until [[ -e ready ]]; do sleep 0.1; done; for _ in {1..150}; do kill -USR1 $$; sleep 0.01; done; } &"
+    command = "end() { trap '' TERM; sleep 0.3; exit 7; }; trap end TERM; touch ready; while :; do sleep 0.1; done"
+    done = in_job(here, f'{FAKES}{warnings}\ntask bash -c "{command}"')
+    assert done.stdout == "scontrol requeue 1\n" and done.returncode == 7, done.stderr
 
 
 @pytest.mark.parametrize(

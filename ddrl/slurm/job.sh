@@ -245,16 +245,17 @@ note_job() {
 # the job goes back into the queue.
 task() {
   local run status=0
-  listen
+  [[ $ASKED ]] || listen
   "$@" &
   run=$!
   trap 'warned; kill -TERM "$run" 2>/dev/null || true' USR1
   trap 'kill -TERM "$run" 2>/dev/null || true' TERM
   [[ ! $ASKED ]] || kill -TERM "$run" 2>/dev/null || true # warned before there was a command
-  while kill -0 "$run" 2>/dev/null; do
-    wait "$run" || true # a signal ends the wait, not the run
-  done
-  wait "$run" || status=$? # which Bash has kept: after a signal, the wait before had that of the signal
+  # not `wait`, which a signal ends, too, and whose status then need not be that of the command
+  while kill -0 "$run" 2>/dev/null; do sleep 1 || true; done
+  wait "$run" || status=$?
+  trap '' USR1 # it comes too late, or again
+  trap - TERM
   [[ ! $ASKED ]] || go_back
   return "$status"
 }
