@@ -99,17 +99,17 @@ def dispatch(arguments: list[str]) -> int:
     try:
         status = importlib.import_module(f"ddrl.commands.{command}").main(rest)
     except UsageError as error:
-        if told := _how_to_give_plugins(str(error), rest):
+        if told := _how_to_give_plugins(error.word, rest):
             raise UsageError(f"{error}{told}") from error
         raise
     return int(status or 0)
 
 
-def _how_to_give_plugins(refusal: str, words: Sequence[str]) -> str:
+def _how_to_give_plugins(refused: str, words: Sequence[str]) -> str:
     """The end of a refusal of a word that stands behind a plugin and may be meant as one; empty for any other."""
     split = [part for word in words for part in (word.split("=", 1) if word.startswith("--plugin=") else [word])]
     for option, plugin, word in zip(split, split[1:], split[2:]):
-        if option == "--plugin" and word[:1] not in ("", "-") and refusal.startswith((f"{word} ", f"{word}:")):
+        if option == "--plugin" and word == refused and word[:1] not in ("", "-"):
             one_each = shlex.join(["--plugin", plugin, "--plugin", word])
             return f"; if it is a plugin, too, give --plugin once for each: {one_each}"
     return ""

@@ -9,7 +9,16 @@ from pathlib import Path
 
 
 class UsageError(Exception):
-    """Bad input from the user. The message names the value, the limit and the remedy, in one line."""
+    """Bad input from the user. The message names the value, the limit and the remedy, in one line.
+
+    Attributes:
+        word: the word of a command line that is refused because nothing has this name, or no option takes it; empty
+            for other refusals.
+    """
+
+    def __init__(self, message: str, word: str = "") -> None:
+        super().__init__(message)
+        self.word = word
 
 
 class RunFailed(Exception):

@@ -158,10 +158,10 @@ def numbered(name: str) -> Iterator[str]:
 
 def new_directory(name: str) -> Path:
     """Makes a directory of this name, or a numbered one if another run has it that began in the same second."""
-    return next(path for path in map(Path, numbered(name)) if _makes(path))
+    return next(path for path in map(Path, numbered(name)) if makes(path))
 
 
-def _makes(path: Path) -> bool:
+def makes(path: Path) -> bool:
     """Makes a directory; false if there is one. One that cannot be made is left to `make_run_dir`, which says why."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o775, exist_ok=True)
@@ -275,7 +275,8 @@ def read_config(path: Path, load: bool = True) -> tuple[TrainConfig, bool]:
     except (FileNotFoundError, NotADirectoryError) as error:
         why = _why_no_run(path.parent)
         raise UsageError(
-            f"{path.parent} {why}, so it is not a run; name the run directory of an earlier `ddrl train`"
+            f"{path.parent} {why}, so it is not a run; name the run directory of an earlier `ddrl train`",
+            str(path.parent),
         ) from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; fix that, or restore it from a copy") from error

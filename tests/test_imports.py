@@ -106,7 +106,7 @@ LIGHT = (
     "ddrl.studies.collect", "ddrl.studies.engine", "ddrl.studies.figures", "ddrl.studies.slurm",
     "ddrl.studies.training", "ddrl.commands.submit", "ddrl.commands.status", "ddrl.commands.logs",
     "ddrl.slurm.runs", "ddrl.slurm.site", "ddrl.slurm.queue", "ddrl.slurm.records", "ddrl.slurm.script",
-    "ddrl.slurm.submission",
+    "ddrl.slurm.submission", "ddrl.commands.slurm_job",
 )  # fmt: skip
 
 

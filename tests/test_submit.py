@@ -16,7 +16,8 @@ from ddrl import cli, run_lock, rundir, sealed
 from ddrl.algorithms import preset
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.commands import logs, submit
-from ddrl.commands.submit import HELP, JobArguments
+from ddrl.commands.slurm_job import JobArguments
+from ddrl.commands.submit import HELP
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import train_options
@@ -424,6 +425,15 @@ def test_two_runs_that_are_submitted_in_the_same_second_have_directories_of_thei
     scripts = {path.parent.name: path.read_text() for path in (here / "runs").glob("*/job.sbatch")}
     assert {name: "--seed 1" in text for name, text in scripts.items()} == {"ba3c-catch": True, "ba3c-catch-2": False}
     assert all(f"/runs/{name} " in text for name, text in scripts.items())
+
+
+def test_a_new_run_is_not_named_like_a_link_to_nowhere(here, ddrl, monkeypatch):
+    with_sbatch(here, monkeypatch)
+    monkeypatch.setattr(rundir, "default_run_dir", lambda config: "runs/ba3c-catch")
+    (here / "runs").mkdir()
+    (here / "runs" / "ba3c-catch").symlink_to("nowhere")
+    assert ddrl(*SMOKE)[0] == 0
+    assert [path.parent.name for path in (here / "runs").glob("*/job.sbatch")] == ["ba3c-catch-2"]
 
 
 # job.sh ---------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def algorithm_named(name: str) -> Algorithm:
             return algorithm
     meant, has = did_you_mean(name, names()), "give the --plugin that has it"
     meant = f"{meant} Or {has}" if meant else f"; choose one of {', '.join(names())}, or {has}"
-    raise UsageError(f"{name:.80}: there is no such algorithm{meant}")
+    raise UsageError(f"{name:.80}: there is no such algorithm{meant}", name)
 
 
 def printed_name(title: str) -> str:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-import re
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-import tyro
-
 from cluster.topology import Seat
 from ddrl import checks, rundir
 from ddrl.checks import did_you_mean
+from ddrl.commands.slurm_job import JobArguments, SlurmJob
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch.job import JOB_END, check_time
 from ddrl.launch.outcome import lacks_evaluation_only
 from ddrl.launch.restarts import seconds_trained
-from ddrl.memory import memory_of
 from ddrl.options import command_line, early_options, train_options
 from ddrl.options.wanted import Wanted, ready
 from ddrl.placement.ranks import place_ranks, sizes_of
@@ -28,17 +25,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.slurm import site as sites
 from ddrl.slurm.queue import queue
 from ddrl.slurm.records import JobRecord, note, noted
-from ddrl.slurm.script import (
-    SCRIPT,
-    common,
-    has_memory,
-    minutes_for,
-    output_in,
-    own_venv,
-    script_of,
-    warning_seconds,
-    words_of,
-)
+from ddrl.slurm.script import SCRIPT, own_venv, warning_seconds, words_of
 from ddrl.slurm.submission import require_sbatch, submit
 from ddrl.slurm.text import as_typed
 from ddrl.terminal import printable
@@ -63,63 +50,8 @@ also has some for the job.
 Afterward, `ddrl status` lists the jobs with their runs, and `ddrl logs RUN -f` follows what one prints.
 """
 COMMANDS = ("train", "study", "tune", "site")
-LEAST_MEGABYTES = 2000  # for a core, as in the scripts of slurm/
 NO_LIMIT = 1 << 62  # bytes of memory of nodes whose size is not known here
-BYTES_PER_MEGABYTE = 1e6
 MOST_TRIES = 10  # at a number of workers: each is eight times nearer to one that fits, if there is one
-TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
-
-
-@dataclasses.dataclass(frozen=True)
-class JobArguments:
-    """Submit a run as a job of Slurm. All other options are those of `ddrl train`, which reads and checks them before
-    the job is submitted. Without --workers, all ranks that other roles do not need are workers.
-
-      ddrl submit train ppo --game pong --parameter-servers 4 --nodes 2 --ranks-per-node 16 --minutes 60
-    """
-
-    nodes: int | None = None
-    """Nodes of the job (None: as many as Slurm needs for its ranks)."""
-    ranks_per_node: int | None = None
-    """Ranks on each node (None: as many as the settings need, evenly)."""
-    cpus_per_rank: int = 1
-    """Processors of each rank."""
-    gpus_per_node: int = 0
-    """GPUs of each node, one for each worker."""
-    time: str = ""
-    """Time limit of the job, as Slurm writes it: 90 (minutes), 04:00:00, 1-12 (default: enough for --minutes, or
-    the limit of the partition with --minutes 0). When it is up, the run continues in a new job until its budget, which
-    may be longer, is used up."""
-    site: str = ""
-    """Site file (default: $DDRL_SITE, slurm/site.conf of a clone, or ~/.config/ddrl/site.conf)."""
-    sbatch_options: str = ""
-    """More options of sbatch, in one word: --sbatch-options="--partition=gpu --constraint=avx512"."""
-    dry_run: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Print the script, and submit nothing."""
-
-    def __post_init__(self) -> None:
-        for name in ("nodes", "ranks_per_node", "cpus_per_rank"):
-            if getattr(self, name) is not None:
-                checks.between(self, 1, 1_000_000, name)
-        checks.between(self, 0, 1_000, "gpus_per_node")
-        if self.time and not TIME.fullmatch(self.time):
-            checks.refuse(self, "time", "write it as Slurm does: 90 (minutes), 04:00:00, or 1-12 (a day and a half)")
-
-    @property
-    def seconds(self) -> int | None:
-        """Time limit of the job in seconds; None if it is not given."""
-        match = TIME.fullmatch(self.time)
-        if match is None:
-            return None
-        days, first, second, third = (int(part or 0) for part in match.groups())
-        has_hours = match["days"] is not None or match["third"] is not None
-        hours, minutes, seconds = (first, second, third) if has_hours else (0, first, second)
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-    @property
-    def ranks(self) -> int | None:
-        """Number of ranks of the job; None unless nodes and ranks per node are given."""
-        return self.nodes * self.ranks_per_node if self.nodes and self.ranks_per_node else None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -133,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         what = f"submit {command:.80}: there is no such job{meant}" if command else "submit: say what to submit"
         raise UsageError(f"{what} (ddrl submit --help)")
     if command == "train":
-        return submit_train(rest)
+        return submit_job(read_job(rest))
     if command == "site":
         return write_site(rest)
     if command == "study":
@@ -168,8 +100,40 @@ def _check_warning(config: TrainConfig, job: JobArguments, seconds: float) -> No
         checks.refuse(job, "time", f"{why}; use a longer one, or a shorter --final-evaluation-minutes")
 
 
-def submit_train(argv: Sequence[str]) -> int:
-    """Submits one run; returns the exit status."""
+def submit_job(job: SlurmJob) -> int:
+    """Submits a run, or prints the script of its job; returns the exit status.
+
+    Raises:
+        UsageError: there is no sbatch, it refuses, or a job of this run waits or runs.
+    """
+    script = job.script()  # refused before there is a directory
+    if job.arguments.dry_run:
+        print(script, end="")
+        return 0
+    require_sbatch()
+    refuse_while_queued(job.directory)
+    if job.resumed is None and not make_directory(job):
+        return submit_job(job._replace(directory=run_directory(job.config, None, job.site)))
+    try:
+        number = submit(job.directory / SCRIPT, script, job.site, job.sbatch_words)
+    except UsageError:
+        give_up(job.directory)
+        raise
+    note(job.directory, JobRecord(number, job.directory / f"slurm-{number}.out"))
+    config, where = job.config, as_typed(job.directory)
+    ranks = counted(config.ranks, "rank")
+    print(printable(f"job {number}: {config.title} on {config.environment.game}, {ranks}: {sizes_of(config)}"))
+    print(f"run directory {printable(where)}")
+    print(f"follow it with: ddrl logs {printable(shlex.quote(where))} -f")
+    return 0
+
+
+def read_job(argv: Sequence[str]) -> SlurmJob:
+    """The job that a command line asks for.
+
+    Raises:
+        UsageError: the settings are refused, or do not fit the job.
+    """
     job, words = command_line.read_known(JobArguments, argv, "ddrl submit train", JobArguments(), others=True)
     site, more = sites.read(sites.find(job.site)), words_of(job.sbatch_options)
     more = [f"--time={job.time}", *more] if job.time else more  # a limit of the site would win over the script
@@ -181,32 +145,8 @@ def submit_train(argv: Sequence[str]) -> int:
     if job.seconds is not None:
         check_time(config, {JOB_END: str(job.seconds)}, now=0.0, spent_seconds=60.0 * trained)
         _check_warning(config, job, job.seconds)
-    given = shlex.join(["ddrl", "submit", "train", *argv])
-
-    def script(directory: Path) -> str:
-        options = sbatch_options(config, job, directory, site, more, trained)
-        return script_of(options, body_of(config, directory, words), site, given, more)
-
-    text = script(directory)  # refused before there is a directory
-    if job.dry_run:
-        print(text, end="")
-        return 0
-    require_sbatch()
-    refuse_while_queued(directory)
-    if wanted.resume is None:
-        directory = make_directory(directory, is_named=bool(config.run.run_dir))
-    try:
-        number = submit(directory / SCRIPT, script(directory), site, more)
-    except UsageError:
-        give_up(directory)
-        raise
-    note(directory, JobRecord(number, directory / f"slurm-{number}.out"))
-    where = as_typed(directory)
-    ranks = counted(config.ranks, "rank")
-    print(printable(f"job {number}: {config.title} on {config.environment.game}, {ranks}: {sizes_of(config)}"))
-    print(f"run directory {printable(where)}")
-    print(f"follow it with: ddrl logs {printable(shlex.quote(where))} -f")
-    return 0
+    command = shlex.join(["ddrl", "submit", "train", *argv])
+    return SlurmJob(job, config, words, wanted.resume, trained, site, more, command, directory)
 
 
 def of_whole_run(wanted: Wanted, words: Sequence[str]) -> tuple[TrainConfig, list[str], float]:
@@ -299,21 +239,20 @@ def run_directory(config: TrainConfig, resumed: Path | None, site: sites.Site) -
     if named:
         return Path(named).absolute()
     paths = map(site.runs.joinpath, rundir.numbered(Path(rundir.default_run_dir(config)).name))
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if not os.path.lexists(path))
 
 
-def make_directory(directory: Path, is_named: bool) -> Path:
-    """Makes the directory of a new run; returns its path.
-
-    Unless it is named, it is another one where a command of the same second has just made it: two jobs would train in
-    it, and the second one go on with the run of the first.
+def make_directory(job: SlurmJob) -> bool:
+    """Makes the directory of a new run; false if its name was free, and a command of the same second now has it: two
+    jobs would train in it, and the second one go on with the run of the first.
 
     Raises:
         UsageError: it holds more than a start without training leaves, or cannot be made.
     """
-    directory = directory if is_named else rundir.new_directory(str(directory))
-    rundir.make_run_dir(directory)
-    return directory
+    if not job.config.run.run_dir and not rundir.makes(job.directory):
+        return False
+    rundir.make_run_dir(job.directory)
+    return True
 
 
 def give_up(directory: Path) -> None:
@@ -332,57 +271,3 @@ def refuse_while_queued(directory: Path) -> None:
                 f"job {job.number} of {directory} is {job.state.lower()}: wait until it ends, or end it with "
                 f"`scancel {job.number}`"
             )
-
-
-def sbatch_options(
-    config: TrainConfig, job: JobArguments, directory: Path, site: sites.Site, words: Sequence[str], trained: float
-) -> list[str]:
-    """The options of sbatch for the job.
-
-    Args:
-        config: settings of the run.
-        job: the options about the job.
-        directory: the directory of the run.
-        site: the site file.
-        words: options of sbatch that the user gives.
-        trained: minutes that the run has trained.
-    """
-    nodes = 1 if config.exchange.kind.one_host else job.nodes
-    per_node = job.ranks_per_node or (math.ceil(config.ranks / nodes) if nodes else None)
-    name = f"{config.title}-{config.environment.game.rpartition('/')[2]}"
-    wanted = [f"--job-name={re.sub(r'[^a-z0-9]+', '-', name.lower())}"]
-    wanted += [f"--nodes={nodes}"] * bool(nodes) + [f"--ntasks={config.ranks}"]
-    wanted += [f"--ntasks-per-node={per_node}"] * bool(per_node) + [f"--cpus-per-task={job.cpus_per_rank}"]
-    wanted += [f"--gpus-per-node={job.gpus_per_node}"] * bool(job.gpus_per_node)
-    if not has_memory(words, site):
-        wanted.append(f"--mem-per-cpu={megabytes_per_cpu(config, job.cpus_per_rank)}M")
-    if config.run.minutes and not job.time and "SBATCH_TIMELIMIT" not in site.variables:
-        wanted.append(minutes_for(config.run.minutes, warning_seconds(config), trained))
-    return [*wanted, output_in(directory, "slurm-%j.out"), *common(warning_seconds(config))]
-
-
-def megabytes_per_cpu(config: TrainConfig, cpus_per_rank: int) -> int:
-    """Megabytes of memory for each processor, enough for the largest rank."""
-    most = max(memory_of(config, place_ranks(config, [Seat()] * config.ranks))) / BYTES_PER_MEGABYTE
-    return max(LEAST_MEGABYTES, math.ceil(most / cpus_per_rank))
-
-
-def body_of(config: TrainConfig, directory: Path, words: Sequence[str]) -> list[str]:
-    """The lines of the script that train.
-
-    Args:
-        config: settings of the run.
-        directory: the directory of the run.
-        words: options of `ddrl train`.
-    """
-    peek = early_options.Parser(prog="ddrl submit train")  # --resume-or-start and --run-dir stand for these
-    for name in ("--resume", "--run-dir"):
-        peek.add_argument(name)
-    peek.add_argument("--resume-or-start", action="store_true")
-    _, left = peek.parse_known_args(list(words))
-    quoted = " ".join(map(shlex.quote, left))
-    return [
-        f"ALGORITHM= REQUEUE=yes RESTARTS={config.run.max_restarts}",
-        "check_nodes",
-        f"train {shlex.quote(str(directory))} {config.ranks} {quoted}".rstrip(),
-    ]

@@ -277,8 +277,8 @@ class _Words:
         if self._begun is not None and item_of(self._begun.hint) is None:
             self._positional.remove(self._begun)
         if option is None and not self._others:
-            raise UsageError(f"{word:.80} belongs to no option ({self._prog} --help explains the options)")
-        return _checked_value(option, word, f"{word:.80}" if option.positional else "") if option else word
+            raise UsageError(f"{word:.80} belongs to no option ({self._prog} --help explains the options)", word)
+        return _checked_value(option, word) if option else word
 
     def _option(self, word: str) -> str:
         """An option, with its value unless that is a list, whose words follow."""
@@ -325,12 +325,8 @@ def _alone(name: str, options: Sequence[Option], prog: str) -> str:
     return "".join(f"; it stands without a name, as in `{prog} {word}`" for word in words)
 
 
-def _checked_value(option: Option, text: str, shown: str = "") -> str:
-    """The text of a value after a check of its type, with a whole number written out.
-
-    Args:
-        shown: what the error says of the value (empty: option and value).
-    """
+def _checked_value(option: Option, text: str) -> str:
+    """The text of a value after a check of its type, with a whole number written out."""
     item = item_of(option.hint)
     if item is not None and not option.positional and WITH_COMMAS.fullmatch(text):
         separated = f"--{option.name} {text.replace(',', ' ')}"
@@ -338,5 +334,7 @@ def _checked_value(option: Option, text: str, shown: str = "") -> str:
     try:
         value = value_of(item or option.hint, text)
     except ValueError as error:
-        raise UsageError(f"{shown or f'--{option.name} {text:.80}'}: {error}") from error
+        if option.positional:
+            raise UsageError(f"{text:.80}: {error}", text) from error
+        raise UsageError(f"--{option.name} {text:.80}: {error}") from error
     return str(value) if type(value) is int else text

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -28,8 +27,10 @@ from ddrl.roles.earlier_parts import EarlierParts
 from ddrl.roles.evaluations import Evaluations, announcement
 from ddrl.roles.evaluator_client import EvaluatorClient
 from ddrl.roles.exchanges import make_coordinator
+from ddrl.roles.not_finite import too_many_refused
 from ddrl.roles.phase import Phase
 from ddrl.roles.run_log import RunLog
+from ddrl.roles.run_totals import RunTotals, rank_of
 from ddrl.roles.setup_and_end import ends, setups
 from ddrl.roles.state_requests import StateRequests
 from ddrl.roles.time_left import TimeLeft
@@ -66,6 +67,7 @@ class ChiefRole:
             self.collector = Collector(start.version, start.wall_seconds, start.counters.get("metrics"))
             self.evaluations = Evaluations(config.evaluation, start.version, start.counters.get("evaluations"))
             self._before = EarlierParts(context, start)
+        self._totals = RunTotals(context, start, self._before, self.collector)
         if resumed and config.evaluation.target_score is not None:
             self.evaluations.remember(read_metrics(context.run_dir), start.version)
         self.time_left = TimeLeft(config, start, self.evaluations, context.spent_seconds)
@@ -81,9 +83,6 @@ class ChiefRole:
         self._hears_others = set(context.layout.servers) != {transport.rank}  # servers elsewhere may report at any time
         self._signaled = self._started = self._evaluation_due = False
         self._without_last: dict[str, Any] = {}  # the result if the last update, for which the run waits, is not made
-        self._trained_seconds = 0.0
-        self._acted = 0  # agent steps of all earlier parts, if this part only evaluates; else 0
-        self._taken: float | None = None  # wall time of the parameters, which is the checkpoint's, if it only evaluates
         self._last_version = start.version  # asynchronous workers may apply a few gradients after the last checkpoint
         self._failed: set[int] = set()  # processes that have reported a failure
         self._begin(resumed, notes)
@@ -163,13 +162,9 @@ class ChiefRole:
             return
         self.phase, self._signaled = Phase.STOPPING, signaled
         note_trained(self.context.run_dir)
-        self._trained_seconds = self.context.spent_seconds + time.monotonic() - self.log.began
-        if not flags & Flag.CHECKPOINT:  # this part only does the final evaluation of the part before, in the same time
-            longest = 60.0 * self.context.config.run.minutes or math.inf  # as in `end_of_job`, the other ranks' wait
-            # A smaller budget than before may end a part that did not come to its own end.
-            self._trained_seconds = min(self._before.trained_seconds or self.start.wall_seconds, longest)
-            self._acted, self._taken = self._before.agent_steps, self.start.wall_seconds
-        self.time_left.training_over(self._trained_seconds, not signaled)
+        only_evaluates = not flags & Flag.CHECKPOINT  # see `_ends_at_once`
+        self._totals.training_over(time.monotonic() - self.log.began, only_evaluates)
+        self.time_left.training_over(self._totals.trained_seconds, not signaled)
         self.result = {"status": status, "message": message}
         self._stop_deadline = time.monotonic() + LAST_COMMIT_SECONDS
         self.coordinator.request(Flag.STOP | flags)
@@ -196,12 +191,12 @@ class ChiefRole:
 
     def _end(self) -> None:
         self._write_line(time.monotonic())
-        cut = self._signaled and self.evaluator.lacks_final(self._trained_seconds)
+        cut = self._signaled and self.evaluator.lacks_final(self._totals.trained_seconds)
         if cut and self.result["status"] == "finished":
             self.result["unevaluated"] = True  # training is done; if the run is resumed, it is evaluated
         totals = self.evaluations.to_score | {
             "update": self._last_version,
-            "agent_steps": max(self._acted, self.collector.agent_steps),
+            "agent_steps": self._totals.agent_steps,
             "wall_seconds": round(self.log.wall_seconds, 3),
         }
         write_json(self.context.run_dir / RESULT, self.result | totals)
@@ -291,28 +286,19 @@ class ChiefRole:
 
     def _on_refused(self, closed: Closed) -> None:
         names = self.log.refused(closed)
-        limit, run = self.context.config.run.max_refused_steps, shlex.quote(str(self.context.run_dir))
+        limit = self.context.config.run.max_refused_steps
         if self.coordinator.refused_steps >= limit:
-            refused = f"{counted(limit, 'step')} {'was' if limit == 1 else 'were'} refused"
-            self.stop(
-                "failed",
-                f"{refused} for gradients that are not finite (the last: {names}): "
-                "fix the environment if its observations or rewards were not finite (event gradient_not_finite); "
-                f"otherwise lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, "
-                f"or begin a new run from an earlier checkpoint with --init-from {run}:UPDATE",
-                signaled=True,
-            )
+            self.stop("failed", too_many_refused(limit, names, self.context.run_dir), signaled=True)
 
     # Evaluation ----------------------------------------------------------------------------------------------
 
     def _evaluate(self, version: int, last: bool) -> None:
-        acted = max(self._acted, self.collector.agent_steps)
-        taken = self.log.wall_seconds if self._taken is None else self._taken
-        at = {"version": version, "agent_steps": acted, "wall_seconds": taken}
+        taken_at = self._totals.taken_at(self.log.wall_seconds)
+        at = {"version": version, "agent_steps": self._totals.agent_steps, "wall_seconds": taken_at}
         if not last:
             self.evaluator.play(at, self._before.planned_seconds)
         elif not self._signaled:
-            self.evaluator.play_last(at, self._trained_seconds)
+            self.evaluator.play_last(at, self._totals.trained_seconds)
 
     def _on_result(self, content: Mapping[str, Any]) -> None:
         reached = self.evaluator.take(content)
@@ -352,19 +338,8 @@ class ChiefRole:
                 self.log.event("phase", announcement(self.context.config.evaluation, limit), **phase)
 
     def _counted(self, workers: Iterable[int]) -> tuple[int, dict[str, Any]]:
-        """The agent steps and counters of a checkpoint that has the states of these workers.
-
-        They are complete, because each worker reports its metrics before it sends its state.
-        """
-        metrics = self.collector.state(_rank_of(worker) for worker in workers)
-        counters = {
-            "metrics": metrics,
-            "evaluations": self.evaluations.state(),
-            "trained_seconds": self._trained_seconds,
-            "end": dict(self.result),  # of training; empty until then
-            "acted_agent_steps": self.collector.agent_steps,  # including those that a resumed run acts again
-        }
-        return int(metrics["totals"].get("agent_steps", 0)), counters
+        """The agent steps and counters of a checkpoint that has the states of these workers."""
+        return self._totals.of_checkpoint(workers, self.evaluations.state(), self.result)
 
     def _write_line(self, now: float) -> None:
         self.log.line(now, self.coordinator.version, len(self.coordinator.live))
@@ -382,7 +357,7 @@ class ChiefRole:
             worker = next((w for w, p in self.context.layout.workers.items() if p == blob.peer), None)
             if worker is not None:
                 self._state_requests.answered(worker)
-                self.collector.hold(_rank_of(worker))
+                self.collector.hold(rank_of(worker))
                 self.saver.gathering.add_state(worker, blob.data)
         elif blob.topic == Topic.FAILED:
             self._on_failed(blob.peer, **json.loads(blob.data))
@@ -419,8 +394,3 @@ class ChiefRole:
         if event.peer in layout.replay_shards:
             note("replay_shard_lost", f"{name} died, and with it its part of the replay")
         essential_lost(event, layout)
-
-
-def _rank_of(worker: int) -> str:
-    """The name under which the collector files a worker's reports."""
-    return f"worker-{worker}"

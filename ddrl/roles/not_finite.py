@@ -1,9 +1,11 @@
-"""Where a gradient stopped being finite: which of its tensors, and what it was taken from."""
+"""Where a gradient stopped being finite, and what to do about it."""
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,23 @@ def where_not_finite(
     before += [f"its {name}" for name, value in values.items() if name != "gradient_norm" and not math.isfinite(value)]
     causes = f"not finite before it: {', '.join(before)}" if before else "parameters, batch, and loss were finite"
     return f"{_of_gradient(tensors, vector)}; {causes}"
+
+
+def too_many_refused(limit: int, names: str, run_dir: Path) -> str:
+    """Why a run ends over gradients that are not finite, and what to do.
+
+    Args:
+        limit: steps that were refused.
+        names: the workers whose gradients caused the last refusal.
+        run_dir: the run directory.
+    """
+    refused, run = f"{counted(limit, 'step')} {'was' if limit == 1 else 'were'} refused", shlex.quote(str(run_dir))
+    return (
+        f"{refused} for gradients that are not finite (the last: {names}): "
+        "fix the environment if its observations or rewards were not finite (event gradient_not_finite); "
+        f"otherwise lower --learning-rate or clip (--clip-global-norm) with `ddrl train --resume {run} ...`, "
+        f"or begin a new run from an earlier checkpoint with --init-from {run}:UPDATE"
+    )
 
 
 def _of_gradient(tensors: Sequence[tuple[str, tuple[int, ...]]], vector: np.ndarray) -> str:

@@ -284,7 +284,7 @@ def test_a_run_whose_budget_is_used_up_only_evaluates_when_it_is_resumed(play, b
     job.now += 5.0
     job.chief.advance()
     assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND and job.have() is None
-    assert job.files() == [] and job.chief._trained_seconds == 5000.0
+    assert job.files() == [] and job.chief._totals.trained_seconds == 5000.0
     job.result(2, mean=3.0)
     job.chief.advance()
     result = job.ended()
@@ -312,7 +312,7 @@ def test_a_run_whose_minutes_are_used_up_only_evaluates_where_that_is_all_that_i
     job = play(version=2, resumed=True, agent_steps=640, counters=ACTED, **options)
     job.chief.advance()
     assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
-    assert job.files() == [] and job.chief._trained_seconds == 600.0
+    assert job.files() == [] and job.chief._totals.trained_seconds == 600.0
     job.result(2, mean=3.0)
     job.chief.advance()
     result = job.ended()
@@ -327,7 +327,7 @@ def test_a_run_whose_minutes_were_used_up_before_only_evaluates(play):
     assert resumed["spent_seconds"] == 600.5
     job.chief.advance()
     assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
-    assert job.files() == [] and job.chief._trained_seconds == 600.0
+    assert job.files() == [] and job.chief._totals.trained_seconds == 600.0
     job.result(2, mean=3.0)
     job.chief.advance()
     result = job.ended()
@@ -340,7 +340,7 @@ def test_a_budget_that_has_become_smaller_leaves_the_final_evaluation_the_time_o
     job = play(version=2, resumed=True, run={"minutes": 10.0}, counters=counters, spent_seconds=600.5)
     job.chief.advance()
     assert job.commit() == Flag.STOP | Flag.PUBLISH | Flag.COMMAND
-    assert job.chief._trained_seconds == job.chief.start.wall_seconds == 7.0
+    assert job.chief._totals.trained_seconds == job.chief.start.wall_seconds == 7.0
 
 
 def test_a_request_to_stop_before_all_else_leaves_the_final_evaluation_alone_to_be_made(play):
@@ -405,7 +405,7 @@ def test_a_new_start_has_the_rest_of_the_minutes_and_names_all_of_them(play):
     job.now += 2.0
     job.chief.advance()
     assert job.chief.result == {"status": "finished", "message": "the budget of 10 minutes is used up"}
-    assert job.chief._trained_seconds == 601.0, "the final evaluation has its full time"
+    assert job.chief._totals.trained_seconds == 601.0, "the final evaluation has its full time"
 
 
 def test_a_target_that_only_the_final_evaluation_reached_is_not_forgotten(play):
