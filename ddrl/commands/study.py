@@ -24,6 +24,7 @@ from ddrl.placement.resources import this_machine
 from ddrl.slurm.submission import require_sbatch
 from ddrl.studies import plan as plans
 from ddrl.studies.data import pack, unpack
+from ddrl.studies.extension import extended
 from ddrl.studies.html import sentence
 from ddrl.studies.point_checks import check_environments, check_heard, unread_by_all
 from ddrl.studies.points import Point
@@ -60,6 +61,7 @@ WAYS = (
     ("NAME --quick", "Tiny sizes, a few minutes in all: does it work here?"),
     ("NAME --dir DIR --list", "Print the points and their status."),
     ("NAME --dir DIR", "Run what has not finished. Ctrl-C stops it; the same command continues."),
+    ("NAME --dir DIR --repeats N", "Extend it to N runs of each point: run those that are missing."),
     ("NAME --dir DIR --point P", "Run only one point, by its name or number."),
     ("NAME --dir DIR --submit", "Run them as one Slurm array, a task for each point, and report at the end."),
     ("NAME --dir DIR --collect", "Report the finished points, while others still run."),
@@ -67,7 +69,7 @@ WAYS = (
     ("NAME --from-data D --dir DIR", "Write report, table, and figure again, from these files alone."),
 )
 CLOSING = "`ddrl study NAME --help` explains the options. DIR keeps them, so that later calls need only --dir."
-ABOUT = "A study that has begun continues with the settings in its directory, which cannot be changed."
+ABOUT = "A study that has begun continues with the settings in its directory; of these, only --repeats can be raised."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +143,15 @@ def main(argv: Sequence[str]) -> int:
     study = study_of(argv[0])
     actions, settings, begun = parse(study, argv[1:])
     line = shlex.join(["ddrl", "study", *argv])
-    plan = planned(study, actions, settings, line) if begun is None else begun
+    plan = planned(study, actions, settings, line) if begun is None else extended(study, begun, settings, line)
+    writes = plan is not begun and not (actions.list or actions.dry_run)
+    if writes and actions.submit:
+        require_sbatch()
     needs = needs_of(plan, actions, settings, begun is None) if actions.starts else {}
     with plans.held(plan.directory) if actions.alone else contextlib.nullcontext():
-        if begun is None and not (actions.list or actions.dry_run):
-            plan = begin(plan)
+        if writes:
+            plan = begin(study, plan, settings, line, actions.alone)
+            plan = plan if begun is None else with_moved(plan, actions.plugin)
         plans.keep_local(plan.directory, needs)
         return act(study, plan, settings, actions, line)
 
@@ -177,8 +183,6 @@ def planned(study: Study, actions: Actions, settings: StudySettings, line: str) 
     check_heard(settings, [point.config for point in points], this_machine())
     points = with_sources_fixed(points)
     plan = plans.Plan(directory, study.name, to_json(settings), points, line)
-    if actions.submit and not actions.dry_run:
-        require_sbatch()
     if actions.point:
         plan.find(actions.point)  # an unknown name is refused before there is a directory
     if actions.runs:
@@ -238,18 +242,35 @@ def _importing(point: Point, plugins: tuple[str, ...]) -> Point:
     return point._replace(config=point.config.changed(run={"plugins": plugins}))
 
 
-def begin(plan: plans.Plan) -> plans.Plan:
-    """Writes a new study into its directory; returns its plan, or that of another call that was faster.
+def begin(study: Study, plan: plans.Plan, settings: StudySettings, line: str, alone: bool) -> plans.Plan:
+    """Writes a new study into its directory, or extends the one that is there; returns what is there then.
+
+    The directory is read again, since another call may have begun or extended the study meanwhile.
+
+    Args:
+        study: the declaration of the study.
+        plan: the plan of the new study, or of the one that has begun with its new points.
+        settings: those of the plan.
+        line: the command line.
+        alone: whether this call holds the directory. If not, it does so while it extends the study.
 
     Raises:
-        UsageError: the other call's plan has other settings, or the directory cannot be written.
+        UsageError: the study that is there has other settings or more repeats, another call holds the directory, or it
+            cannot be written.
     """
     written = plans.load(plan.directory, plan.study)
     if written is None:
         plans.write(plan)
         return plan
     plans.check_same(written, plan.settings)
-    return written
+    more = extended(study, written, settings, line)
+    if more is written:
+        return written
+    if not alone:
+        with plans.held(plan.directory):
+            return begin(study, plan, settings, line, True)
+    plans.write(more)
+    return more
 
 
 def study_of(name: str) -> Study:
@@ -290,10 +311,21 @@ def parse(study: Study, argv: Sequence[str]) -> tuple[Actions, StudySettings, pl
     arguments = command_line.read(kind, argv, prog, kind(defaults, Actions()), (tyro.conf.OmitArgPrefixes,))
     if plan is not None:
         plans.check_same(plan._replace(settings=to_json(defaults)), to_json(arguments.settings))
+        check_extends(plan, defaults, arguments.settings, arguments.actions)
         plan = with_moved(plan, plugins)._replace(directory=directory)
     if first.from_data:
         unpack(Path(first.from_data), directory)
     return dataclasses.replace(arguments.actions, plugin=tuple(plugins)), arguments.settings, plan
+
+
+def check_extends(plan: plans.Plan, begun: StudySettings, settings: StudySettings, actions: Actions) -> None:
+    """Raises UsageError for more repeats than the begun study has, with an action that only reads its points."""
+    reads = [name for name in ("collect", "pack", "from_data") if getattr(actions, name)]
+    if reads and settings.repeats > begun.repeats:
+        raise UsageError(
+            f"--repeats {settings.repeats}: the study in {plan.directory} has {begun.repeats} of each point, and "
+            f"{flag(reads[0])} adds none; leave the option out, or give it to a call that runs or submits points"
+        )
 
 
 def directory_of(study: Study, named: str, quick: bool) -> Path:

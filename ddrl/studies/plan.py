@@ -1,4 +1,4 @@
-"""The plan of a study: its settings and points in DIR/study.json, written once and read by all that run or collect.
+"""The plan of a study: its settings and points in DIR/study.json, written when it is begun or extended.
 
 DIR/local.json has the settings of the machine, which are no part of the study: they may change, and are not packed.
 """
@@ -17,6 +17,8 @@ from ddrl.option_values import setting_as_typed, value_as_typed
 from ddrl.studies.points import POINTS, Point, State, is_name, state_of
 
 PLAN, LOCAL = "study.json", "local.json"
+REPEATS = "repeats"
+"""The setting that may grow after a study has begun."""
 FORMAT = 1
 
 
@@ -25,7 +27,9 @@ class Plan(NamedTuple):
 
     Attributes:
         settings: the study's settings, from which the points were made; JSON types.
-        command: the command that began the study, as it was typed; empty if an earlier version did not keep it.
+        points: the tasks of submitted arrays name them by their numbers, so new ones come after all others.
+        command: the command that began the study, as it was typed, with a line for each that extended it; empty if an
+            earlier version did not keep it.
     """
 
     directory: Path
@@ -86,7 +90,7 @@ def load(directory: Path, study: str, option: str = "--dir", trusted: bool = Tru
 
 
 def write(plan: Plan) -> None:
-    """Begins a study: makes its directory with study.json. Its points must have passed `check_names`.
+    """Begins or extends a study: its directory gets study.json. Its points must have passed `check_names`.
 
     Raises:
         UsageError: the directory cannot be written.
@@ -161,14 +165,19 @@ def check_names(plan: Plan) -> None:
 
 
 def check_same(plan: Plan, settings: Mapping[str, Any]) -> None:
-    """Checks that these settings are those with which the study was begun.
+    """Checks that these settings are those with which the study was begun, or have more repeats, which extend it.
 
     Raises:
-        UsageError: one of them differs.
+        UsageError: another setting differs, or there are fewer repeats.
     """
     for name, value in settings.items():
         before = plan.settings.get(name, value)
-        if before != value:
+        if name == REPEATS and value < before:
+            raise UsageError(
+                f"{setting_as_typed(name, value)}: the study in {plan.directory} has {before} of each point, and keeps "
+                f"them; give {before} or more, leave the option out, or choose another --dir"
+            )
+        if before != value and name != REPEATS:
             raise UsageError(
                 f"{setting_as_typed(name, value)}: the study in {plan.directory} was begun with "
                 f"{value_as_typed(name, before)}, and its points keep that; leave the option out, or choose another "

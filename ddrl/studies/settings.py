@@ -29,7 +29,7 @@ class StudySettings:
     """What every study's points depend on."""
 
     repeats: int = 1
-    """Runs of each point, each with a seed of its own."""
+    """Runs of each point, each with a seed of its own. A larger number extends a study that has begun."""
     seed: int = 1
     """The first seed; the repeats take the next ones."""
     quick: bool = False
@@ -57,6 +57,10 @@ class StudySettings:
     def seeds(self) -> range:
         """The seeds of the repeats."""
         return range(self.seed, self.seed + self.repeats)
+
+    def is_repeated(self, labels: Mapping[str, Any]) -> bool:
+        """Whether points with these labels have all seeds; the others run once, with the first seed."""
+        return True
 
     @property
     def of_machine(self) -> dict[str, str]:

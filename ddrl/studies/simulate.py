@@ -128,6 +128,9 @@ class SimulateSettings(StudySettings):
             yield from product(part=["emulated"], workers=EMULATED_WORKERS, seed=[self.seed])
             yield from product(part=["real"], workers=REAL_WORKERS, seed=[self.seed])
 
+    def is_repeated(self, labels: Labels) -> bool:
+        return bool(labels["part"] == "predicted")
+
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         from ddrl.options.train_options import parse
 

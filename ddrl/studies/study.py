@@ -96,12 +96,35 @@ class Study:
         """
         return [self._point(settings, machine, labels) for labels in settings.axes(machine)]
 
+    def more_points(self, settings: Any, points: Sequence[Point]) -> list[Point]:
+        """The points with these settings that a study begun with fewer repeats lacks, seed by seed.
+
+        Each has the settings of the point that it repeats, which this machine or this version might choose otherwise.
+
+        Args:
+            settings: of the study, with the repeats that it is to have.
+            points: those of the study that has begun.
+        """
+        known = {point.name for point in points}
+        firsts = [p for p in points if p.config.run.seed == settings.seed and settings.is_repeated(p.labels)]
+        repeats = [
+            first._replace(
+                name=self._name(settings, {**first.labels, "seed": seed}),
+                config=first.config.changed(run={"seed": seed}),
+            )
+            for seed in settings.seeds
+            for first in firsts
+        ]
+        return [point for point in repeats if point.name not in known]
+
     def _point(self, settings: Any, machine: Machine, axes: Labels) -> Point:
         labels = {name: value for name, value in axes.items() if name != "seed"}
         config = settings.config(machine, labels).changed(run={"seed": axes["seed"]})
+        return Point(self._name(settings, axes), config, labels, self.cores(settings, labels) if self.cores else 0)
+
+    def _name(self, settings: Any, axes: Labels) -> str:
         texts = {**axes, "game": game_name(axes.get("game", ""))}
-        name = self.point_name.format(**texts) if isinstance(self.point_name, str) else self.point_name(settings, texts)
-        return Point(name, config, labels, self.cores(settings, labels) if self.cores else 0)
+        return self.point_name.format(**texts) if isinstance(self.point_name, str) else self.point_name(settings, texts)
 
 
 def product(**axes: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -50,8 +50,8 @@ def test_a_second_call_takes_the_settings_of_the_first(tmp_path, runner, capsys)
     assert fake("--dir", tmp_path) == 0
     assert fake("--dir", tmp_path, "--sizes", 5, "--collect") == 0
     assert runner.ran == []
-    with pytest.raises(UsageError, match="--repeats 3: the study in .* was begun with 1"):
-        fake("--dir", tmp_path, "--repeats", 3)
+    with pytest.raises(UsageError, match="--seed 3: the study in .* was begun with 1"):
+        fake("--dir", tmp_path, "--seed", 3)
     with pytest.raises(UsageError, match="--sizes 1 2: the study in .* was begun with 5"):
         fake("--dir", tmp_path, "--sizes", 1, 2)
     with pytest.raises(UsageError, match="--quick: the study in .* was begun with --no-quick, and its points"):
@@ -62,10 +62,10 @@ def test_a_setting_that_the_study_was_begun_without_cannot_be_changed_either(tmp
     """A later version has settings that an earlier one had not."""
     fake("--dir", tmp_path, "--sizes", 5, "--repeats", 1)
     begun = json.loads((tmp_path / PLAN).read_text())
-    del begun["settings"]["repeats"]
+    del begun["settings"]["minutes"]
     rundir.write_json(tmp_path / PLAN, begun)
-    with pytest.raises(UsageError, match="--repeats 7: the study in .* was begun with "):
-        fake("--dir", tmp_path, "--repeats", 7)
+    with pytest.raises(UsageError, match="--minutes 7: the study in .* was begun with "):
+        fake("--dir", tmp_path, "--minutes", 7)
     assert fake("--dir", tmp_path, "--collect") == 0
 
 
@@ -115,10 +115,11 @@ def test_a_study_that_another_call_has_just_begun_is_not_begun_anew(tmp_path, ru
     """Both looked before either of them wrote."""
     fake("--dir", tmp_path, "--sizes", 5, "--repeats", 1)
     first = load(tmp_path, "fake")
-    late = first._replace(command="ddrl study fake, later")
-    assert command.begin(late) == first
+    settings, line = support.FakeSettings(sizes=(5,), repeats=1), "ddrl study fake, later"
+    late, study = first._replace(command=line), support.study(runner)
+    assert command.begin(study, late, settings, line, alone=True) == first
     with pytest.raises(UsageError, match="--sizes 7: the study in .* was begun with 5"):
-        command.begin(late._replace(settings={**first.settings, "sizes": [7]}))
+        command.begin(study, late._replace(settings={**first.settings, "sizes": [7]}), settings, line, alone=True)
     assert load(tmp_path, "fake") == first
 
 
@@ -144,6 +145,8 @@ def test_a_plugin_that_has_moved_is_named_anew(tmp_path, runner, capsys):
     places = [rundir.load_config(directory / POINTS / name).run.plugins for name in runner.ran]
     assert places == [(str(first),)] + [(str(second),)] * 3
     assert "ran with other settings than planned" not in capsys.readouterr().out
+    assert fake("--dir", directory, "--plugin", second, "--repeats", 3) == 0
+    assert rundir.load_config(directory / POINTS / "size2-seed3").run.plugins == (str(second),)
 
 
 def test_a_study_of_two_points_of_one_name_leaves_no_directory(tmp_path, runner):
