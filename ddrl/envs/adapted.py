@@ -75,13 +75,11 @@ class Adapted(gymnasium.Wrapper):
         return self.format.array(observation, mask), reward, terminated, truncated, info
 
     def _mask(self, observation: Any, info: dict, ended: bool) -> np.ndarray | None:
-        """The mask <bool>[A]; None without masks. Raises UsageError if it is missing, wrong, or given unexpectedly."""
-        inside = self._observed and self._masked and isinstance(observation, Mapping)
-        given = (observation if inside else info).get(ACTION_MASK)
+        """The mask <bool>[A]; None without masks. Raises UsageError if it is missing or wrong."""
         if not self._masked:
-            if given is not None and not isinstance(self._space, Continuous):
-                raise self._wrong("gave an action_mask, but its first reset gave none; give one with each reset, too")
             return None
+        inside = self._observed and isinstance(observation, Mapping)
+        given = (observation if inside else info).get(ACTION_MASK)
         if given is None:
             if ended:
                 return np.ones(self._space.head_size, bool)
@@ -227,6 +225,20 @@ def check_step(game: str, given: Any) -> None:
         raise UsageError(f"{game} gave {flags} from its step: have it return True or False for each")
     if not isinstance(info, dict):
         raise UsageError(f"{game} gave info of {type(info).__name__} from its step: have it return a dict")
+
+
+def number_in(game: str, info: dict, name: str, players: int) -> Any:
+    """The entry of an `info` that must be a number, or one for each player. Raises UsageError if it is neither.
+
+    Lives must be finite, since they are counted; a score that is not is left out of means.
+    """
+    given = info[name]
+    with contextlib.suppress(ValueError):  # of lists of unequal lengths
+        numbers = np.asarray(given)
+        fit = numbers.dtype.kind in NUMBERS and numbers.size in (1, players)
+        if fit and (name != "lives" or np.isfinite(numbers).all()):
+            return given
+    raise UsageError(f'{game} gave info["{name}"] = {short(repr(given))}: give a finite number, or leave it out')
 
 
 def _is_flag(value: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 import ddrl.envs.catch  # registers ddrl/Catch-v0 and ddrl/CatchPicture-v0
 import ddrl.envs.deep_sea  # noqa: F401  (registers ddrl/DeepSea-v0)
-from ddrl.envs.adapted import Adapted, first_start
+from ddrl.envs.adapted import Adapted, first_start, number_in
 from ddrl.envs.base import EpisodeTracker, InTurn, Step, environment_seeds
 from ddrl.envs.observations import ObservationFormat, as_bytes, as_numbers, in_space, short
 from ddrl.envs.pinning import pin_thread, use_all_cores
@@ -20,8 +20,8 @@ from ddrl.envs.saved_state import get_simulator_state, gives_state, set_simulato
 from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator, random_start
 from ddrl.envs.spaces import action_space_of, check_actions, check_legal, no_actions, random_action, random_start_of
 from ddrl.errors import UsageError
-from ddrl.structured import legal_actions, whole
-from ddrl.types import Discrete, EpisodeEnd
+from ddrl.structured import ACTION_MASK, has_mask, legal_actions, whole
+from ddrl.types import Continuous, Discrete, EpisodeEnd
 from ddrl.wording import counted
 
 _DUE = ("reset", "recv", "send")
@@ -77,6 +77,7 @@ class GymnasiumEnvironment(InTurn):
         self.observation_spaces = format.spaces
         self._bytes = self.observation_dtype == np.uint8
         self.action_space = action_space_of(stamp["game"], env.action_space)
+        self._unmasked = not isinstance(self.action_space, Continuous) and not has_mask(self.observation_dtype)
         self.native_action = env.native_action if isinstance(env, Adapted) else None
         self.first_action = int(getattr(env.action_space, "start", 0)) if isinstance(self.action_space, Discrete) else 0
         self.stamp, self._first, self._core = stamp, first, core
@@ -134,7 +135,7 @@ class GymnasiumEnvironment(InTurn):
                 given = f"the reward {short(row[1])}, terminated = {short(row[2])}, and truncated = {short(row[3])}"
                 game = self.stamp["game"]
                 raise UsageError(f"{game} gave {given} from its step: have it return one of each") from error
-            points[rows], lives[rows] = info.get("score_reward", row[1]), info.get("lives", 0)
+            points[rows], lives[rows] = self._told(info, row[1]) if info else (row[1], 0)
             ended[rows] = self._simulators[i].ended
         if self._untried:
             self._untried, self.can_save_state = False, gives_state(self._simulators[int(simulators[0])].env)
@@ -273,6 +274,18 @@ class GymnasiumEnvironment(InTurn):
                 f"{expected}{several}: fix the environment"
             )
         return observation
+
+    def _told(self, info: dict, reward: Any) -> tuple[Any, Any]:
+        """What a row adds to the score, and the lives then, as its `info` tells.
+
+        Raises UsageError if they are no numbers, and for a mask if the first reset gave none.
+        """
+        game = self.stamp["game"]
+        if self._unmasked and info.get(ACTION_MASK) is not None:
+            remedy = "give one with each reset, too"
+            raise UsageError(f"{game} gave an action_mask, but its first reset gave none; {remedy}")
+        points = number_in(game, info, "score_reward", self.players) if "score_reward" in info else reward
+        return points, number_in(game, info, "lives", self.players) if "lives" in info else 0
 
     def _taken(self, actions: np.ndarray) -> Any:
         """The actions of a game's players as its step takes them."""

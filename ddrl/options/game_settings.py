@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,24 @@ from ddrl.trial import try_network
 from ddrl.types import ActionSpace, Continuous, Machine
 
 if TYPE_CHECKING:
-    from ddrl.envs import VectorEnvironment
+    from ddrl.envs import Step, VectorEnvironment
 
 
-def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> ActionSpace:
+class TriedGame(NamedTuple):
+    """A game that was tried before any rank starts.
+
+    Attributes:
+        environment: the game, closed again.
+        rows: what its first reset and its first step gave; empty for a game that needs no trial.
+    """
+
+    environment: VectorEnvironment
+    rows: tuple[Step, ...]
+
+
+def check_game(
+    config: TrainConfig, machine: Machine, resumes: bool = False, tried: TriedGame | None = None
+) -> ActionSpace:
     """Checks settings and their game before any rank starts; returns the space of the game's actions.
 
     Args:
@@ -33,6 +47,7 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
         machine: the machine on which they are checked.
         resumes: a run goes on from a checkpoint of its own. It no longer needs that of --init-from, which may be gone,
             and keeps options of its network that do nothing.
+        tried: the game, if it was tried while the settings were read (None: it is tried now).
 
     Raises:
         UsageError: neither the emulator nor Gymnasium has the game; its reset or step fails, or gives what a run would
@@ -43,8 +58,9 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     """
     from ddrl.memory import check_replay, check_rollouts, replays_of
 
-    environment, start = tried_game(config.environment, config.run.seed)
-    refuse_not_finite(config, start)
+    tried = tried or tried_game(config.environment, config.run.seed)
+    environment = tried.environment
+    refuse_not_finite(config, tried)
     algorithms.check_action_space(config, environment.action_space)
     if step := named_step_function(config.optimizer.optimizer):
         step.kernel()
@@ -53,7 +69,7 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     else:
         refuse_unread(config, environment)
     if not is_own(config.network):
-        try_network(config)  # which also checks --init-from: only the process that makes it knows its tensors
+        try_network(config, environment)  # and --init-from: only the process that makes it knows its tensors
     elif config.run.init_from:
         observations = environment.observation_shape, environment.observation_dtype
         network = algorithms.network_for(config, *observations, environment.action_space)
@@ -64,15 +80,12 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     return environment.action_space
 
 
-def tried_game(config: EnvironmentConfig, seed: int) -> tuple[VectorEnvironment, np.ndarray | None]:
+def tried_game(config: EnvironmentConfig, seed: int) -> TriedGame:
     """Tries a game before any rank starts: an environment that a user may have written is reset and stepped once.
 
     Args:
         config: game and its settings.
         seed: of a run.
-
-    Returns:
-        The game, closed again, and its first observations [rows, ...]; None for a game that needs no trial.
 
     Raises:
         UsageError: the game cannot be made; or its reset or step fails, or gives what a run would refuse, too.
@@ -83,26 +96,40 @@ def tried_game(config: EnvironmentConfig, seed: int) -> tuple[VectorEnvironment,
     environment = make_for_trial(config)
     with contextlib.closing(environment):
         if not is_light(config):
-            return environment, None
+            return TriedGame(environment, ())
         environment.reset(seed)
-        start = environment.recv().observation
-        environment.send(no_actions(environment.action_space, len(start), legal_actions(start)))
-        environment.recv()
-    return environment, start
+        start = environment.recv()
+        legal = legal_actions(start.observation)
+        environment.send(no_actions(environment.action_space, len(start.env_id), legal))
+        return TriedGame(environment, (start, environment.recv()))
 
 
-def refuse_not_finite(config: TrainConfig, observation: np.ndarray | None) -> None:
-    """Raises UsageError if a first observation [rows, ...] is not finite, so that a run could not learn from it.
+def refuse_not_finite(config: TrainConfig, tried: TriedGame) -> None:
+    """Raises UsageError if a first observation or the first step is not finite, so that a run could not learn from it.
 
-    A user's network may know how to read it, and a replay leaves it out. None is the observation of no trial.
+    A replay leaves such steps out, and a user's network may know how to read such observations. Rewards are looked at
+    as they are learned from: clipped, an infinite one is finite.
     """
-    if observation is None or not is_own(config.network) or config.has_replay:
+    if not tried.rows or config.has_replay:
         return
+    game, (start, step) = config.environment.game, tried.rows
+    if is_own(config.network):
+        if wrong := _not_finite(start.observation):
+            raise UsageError(f"{game} begins with {wrong}: have its reset give finite numbers")
+        if wrong := _not_finite(step.observation):
+            raise UsageError(f"{game} gave {wrong} from its first step: have it give finite numbers")
+    wrong_rewards = step.reward[~np.isfinite(step.reward)]
+    if wrong_rewards.size and not np.isfinite(config.algorithm.transform_reward(wrong_rewards)).all():
+        raise UsageError(f"{game} gave the reward {wrong_rewards[0]} from its first step: have it give finite numbers")
+
+
+def _not_finite(observation: np.ndarray) -> str:
+    """The first number of observations [rows, ...] that is not finite, and where it is; empty if all are finite."""
     for name in float_fields(observation.shape[1:], observation.dtype):
         part = observation[name] if name else observation
         if not np.isfinite(part).all():
-            wrong = f"{part[~np.isfinite(part)][0]} in its observation{f' {name}' if name else ''}"
-            raise UsageError(f"{config.environment.game} begins with {wrong}: have its reset give finite numbers")
+            return f"{part[~np.isfinite(part)][0]} in its observation{f' {name}' if name else ''}"
+    return ""
 
 
 def refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:
@@ -124,30 +151,31 @@ def refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:
         checks.unused(network, why, "hidden_layers", "activation", "layer_norm")
 
 
-def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str]:
+def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str, TriedGame | None]:
     """The settings with mlp in place of a network for images if the game has no images, and a note of that.
 
-    Otherwise the settings as they are, and an empty note.
+    Otherwise the settings as they are, and an empty note. The third is the game, if it was tried to know that.
     """
-    from ddrl.envs import make_environment
     from ddrl.envs.game_names import FOOTBALL, atari_rom
 
     game, network = config.environment.game, config.network.network
     if network not in CONVOLUTIONAL or game.startswith(FOOTBALL) or atari_rom(game) is not None:
-        return config, ""
+        return config, "", None
     try:
-        with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
-            shape, dtype, space = environment.observation_shape, environment.observation_dtype, environment.action_space
+        tried = tried_game(config.environment, config.run.seed)
     except UsageError:  # a game that is refused later
-        return config, ""
+        return config, "", None
+    environment = tried.environment
+    shape, dtype, space = environment.observation_shape, environment.observation_dtype, environment.action_space
     try:
         algorithms.network_for(config, shape, dtype, space)
     except UsageError:
         with contextlib.suppress(UsageError):  # it is the actions or other settings that do not fit
             fitting = config.changed(network={"network": DENSE[0]})
             algorithms.network_for(fitting, shape, dtype, space)
-            return fitting, f"{game} has no images, which --network {network} needs; using --network {DENSE[0]}"
-    return config, ""
+            note = f"{game} has no images, which --network {network} needs; using --network {DENSE[0]}"
+            return fitting, note, tried
+    return config, "", tried
 
 
 def unusual(config: TrainConfig, space: ActionSpace, presets: bool) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import command_line, config_files, train_help
 from ddrl.options.early_options import Parser, joined, take_plugins
-from ddrl.options.game_settings import with_fitting_network
+from ddrl.options.game_settings import TriedGame, with_fitting_network
 from ddrl.options.named_settings import algorithms_with, plain, typed, with_settings
 from ddrl.options.other_libraries import meant_by
 from ddrl.resumable import check_resumable, with_schedules_of
@@ -69,6 +69,8 @@ class TrainArguments:
     chosen: tyro.conf.Suppress[tuple[str, ...]] = dataclasses.field(default=(), compare=False)
     """Names in snake case of settings that were given, except those that a file leaves as they would be without it: a
     file of --print-config has them all."""
+    tried: tyro.conf.Suppress[TriedGame | None] = dataclasses.field(default=None, compare=False)
+    """The game, if it was tried to choose a network that fits it."""
 
     @property
     def trains_more(self) -> bool:
@@ -253,8 +255,8 @@ def _fitting(arguments: TrainArguments) -> TrainArguments:
     """The arguments, with a network that fits the game if no network was given."""
     if arguments.resume or "network" in arguments.given:
         return arguments
-    config, note = with_fitting_network(arguments.config)
-    return dataclasses.replace(arguments, config=config, notes=(note,)) if note else arguments
+    config, note, tried = with_fitting_network(arguments.config)
+    return dataclasses.replace(arguments, config=config, notes=(note,) if note else (), tried=tried)
 
 
 def _read(

@@ -92,9 +92,8 @@ def check_environments(configs: Iterable[TrainConfig]) -> None:
         game = plain_game(config.environment)
         if game not in tried:
             tried[game] = tried_game(game, config.run.seed)
-        environment, start = tried[game]
-        refuse_not_finite(config, start)
-        refuse_unread(config, environment)
+        refuse_not_finite(config, tried[game])
+        refuse_unread(config, tried[game].environment)
 
 
 def _given(settings: StudySettings) -> set[str]:

@@ -155,9 +155,21 @@ def test_wrong_masks(masks, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_mask_that_comes_late():
-    with pytest.raises(UsageError, match="at step 1 of an episode gave an action_mask, but its first reset gave none"):
-        masks_of((None, [1, 0, 0]), masked=False)
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiBinary(2)], ids=["as it is", "adapted"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_mask_that_comes_late(space, ends):
+    """With a step, or with the reset after it."""
+    masks = [None, *[None] * ends, [1, 0, 0, 1]]
+    plugins.register_environment("test-late", lambda: Masking(masks, space, ends))
+    env = make_environment(EnvironmentConfig(game="test-late"), 1)
+    assert len(play(env, len(masks) - 1)) == len(masks) - 1
+    with pytest.raises(UsageError, match="^test-late gave an action_mask, but its first reset gave none; give one"):
+        env.recv()
+
+
+def test_a_mask_of_continuous_actions_is_left_alone():
+    plugins.register_environment("test-box", lambda: Masking([None, [1, 0]], spaces.Box(-1, 1, (2,))))
+    assert len(play(make_environment(EnvironmentConfig(game="test-box"), 1), 2)) == 2
 
 
 def test_the_end_of_an_episode_needs_no_mask():
@@ -328,6 +340,33 @@ def test_a_step_that_gives_something_else_is_refused_with_the_name_of_the_game(s
     with pytest.raises(UsageError, match=f"^test-gym gave {message}") as error:
         play(make_environment(EnvironmentConfig(game="test-gym"), 1), 2)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", [None, "3", "three", [3, 3], [[3], [3, 3]], np.nan, np.inf, {}], ids=str)
+@pytest.mark.parametrize("when", ["reset", "step"])
+def test_lives_that_are_no_number_are_refused_with_the_name_of_the_game(given, when):
+    first, then = ({"lives": given if when == each else 3} for each in ("reset", "step"))
+    plugins.register_environment("test-lives", lambda: Resetting((ROW, first), step=(ROW, 0.0, False, False, then)))
+    with pytest.raises(UsageError, match=r'^test-lives gave info\["lives"\] = .*: give a finite number, or') as error:
+        play(make_environment(EnvironmentConfig(game="test-lives"), 1), 2)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", [None, "1", [1.0, 2.0]], ids=str)
+def test_what_a_step_adds_to_the_score_must_be_a_number(given):
+    step = (ROW, 0.0, False, False, {"score_reward": given})
+    plugins.register_environment("test-score", lambda: Resetting((ROW, {}), step=step))
+    with pytest.raises(UsageError, match=r'^test-score gave info\["score_reward"\] = .*: give a finite number'):
+        play(make_environment(EnvironmentConfig(game="test-score"), 1), 2)
+
+
+@pytest.mark.parametrize("lives", [2, 2.0, np.uint8(2), np.array([2])], ids=repr)
+def test_numbers_of_any_type_count_lives_and_add_to_the_score(lives):
+    step = (ROW, 0.0, True, False, {"lives": lives, "score_reward": np.float16(0.5)})
+    plugins.register_environment("test-counts", lambda: Resetting((ROW, {"lives": 3}), step=step))
+    env = make_environment(EnvironmentConfig(game="test-counts"), 1)
+    play(env, 2)
+    assert [episode.score for episode in env.pop_episodes()] == [0.5]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ddrl import plugins, trial
+from ddrl.commands import tune
 from ddrl.errors import UsageError
 from ddrl.options import train_options
 from ddrl.options.game_settings import check_game
@@ -76,13 +77,14 @@ class Begins(gymnasium.Env):
     """Its reset gives this observation and info, and its step gives, or raises, what it was told to.
 
     Args:
-        called: takes the name of each call of reset and step.
+        called: takes a name for each time that it is made, and for each call of reset and step.
     """
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
 
     def __init__(self, observation, actions, step=STEP, called=lambda name: None, **info):
         self.action_space, self._start, self._step, self._called = actions, (observation, info), step, called
+        called("make")
 
     def reset(self, *, seed=None, options=None):
         self._called("reset")
@@ -111,6 +113,7 @@ def begins():
         ([0], BOX, {}, r"begins gave an observation of shape \(1,\), and its observation space has \(2,\)"),
         (["a", "b"], BOX, {}, "begins gave an observation beyond its space"),
         ([np.nan, 0], BOX, {}, "begins begins with nan in its observation: have its reset give finite numbers"),
+        ([0, 0], BOX, {"lives": "3"}, r'begins gave info\["lives"\] = \'3\': give a finite number, or leave it out'),
     ],
 )
 def test_a_game_that_does_not_begin_as_its_spaces_say_is_refused_before_the_run(
@@ -128,8 +131,11 @@ STEPS = {
     "a reward as text": ((STEP[0], "1", *STEP[2:]), "gave the reward '1' from its step: have it return a number"),
     "two ends": ((*STEP[:2], np.zeros(2, bool), False, {}), r"gave terminated = array\(.* from its step: have it"),
     "no info": ((*STEP[:4], None), "gave info of NoneType from its step: have it return a dict"),
+    "no lives": ((*STEP[:4], {"lives": None}), r'gave info\["lives"\] = None: give a finite number, or leave it out'),
     "another shape": ((np.zeros(3), *STEP[1:]), r"gave an observation of shape \(3,\), and its observation space has"),
     "text": ((np.array(["a", "b"]), *STEP[1:]), "gave an observation beyond its space"),
+    "a NaN": ((np.array([0, np.nan]), *STEP[1:]), "gave nan in its observation from its first step: have it give fini"),
+    "no number": ((STEP[0], np.nan, *STEP[2:]), "gave the reward nan from its first step: have it give finite numbers"),
     "an exception": (KeyError("level"), r"fails at its first step: KeyError: 'level' \(test_game_settings.py, line \d"),
     "an exit": (SystemExit("gone"), r"fails at its first step: SystemExit: gone \(test_game_settings.py, line \d+\)"),
 }  # fmt: skip
@@ -153,7 +159,6 @@ def test_a_game_whose_first_step_would_end_a_run_is_refused_before_it(begins, na
 @pytest.mark.parametrize(
     "actions, first, then, message",
     [
-        (BITS, None, [1, 1, 1, 1], "gave an action_mask, but its first reset gave none"),
         (DISCRETE, [0, 1, 1], None, "gave no action_mask, but its first reset gave one"),
         (DISCRETE, [0, 1, 1], [1, 1], "gave an action_mask of length 2; give it length 3"),
         (DISCRETE, [0, 1, 1], [0, 0, 0], "allows no action"),
@@ -164,6 +169,12 @@ def test_a_wrong_mask_of_a_first_step_is_refused_before_the_run(begins, actions,
     refused(f"at step 1 of an episode {message}")
 
 
+@pytest.mark.parametrize("actions", [DISCRETE, BITS], ids=str)
+def test_a_mask_that_only_a_first_step_gives_is_refused_before_the_run(begins, actions):
+    begins(np.zeros(2), actions, step=(*STEP[:4], {"action_mask": [1, 1, 1, 1]}))
+    refused("gave an action_mask, but its first reset gave none; give one with each reset, too$")
+
+
 @pytest.mark.parametrize("options", ["", "--reset swap", "--random-start-steps 50", "--step-time-mean-ms 9e9"])
 @pytest.mark.parametrize("actions", [DISCRETE, BOX], ids=str)
 @pytest.mark.parametrize("ends", [False, True])
@@ -171,7 +182,30 @@ def test_a_trial_is_one_reset_and_one_step_whatever_is_trained_with(begins, opti
     calls: list[str] = []
     begins(np.zeros(2), actions, step=(*STEP[:2], ends, *STEP[3:]), called=calls.append)
     check_game(parse(f"ppo --preset smoke --game begins {options}").config, MACHINE)
-    assert calls == ["reset", "step"]
+    assert calls == ["make", "reset", "step"]
+
+
+@pytest.mark.parametrize("actions", [DISCRETE, BOX], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [lambda: parse("ppo --game begins"), lambda: train_options.settings_of("ppo", None, MACHINE, game="begins")],
+    ids=["command line", "Python"],
+)
+def test_the_trial_of_a_game_also_shows_which_network_fits(begins, actions, arguments):
+    calls: list[str] = []
+    begins(np.zeros(2), actions, called=calls.append)
+    assert ready(arguments(), MACHINE, tell=lambda text: None).config.network.network == "mlp"
+    assert calls == ["make", "reset", "step"]
+
+
+def test_the_trial_of_a_search_also_shows_which_network_fits(begins, tmp_path):
+    pytest.importorskip("optuna")
+    calls: list[str] = []
+    begins(np.zeros(2), DISCRETE, called=calls.append)
+    arguments = tune.TuneArguments(space=("learning-rate=log(1e-4,1e-2)",), submit=True, dry_run=True)
+    plan = tune.begin(tmp_path, arguments, ["ppo", "--game", "begins", "--minutes", "1"], "ddrl tune")
+    assert plan.base.network.network == "mlp"
+    assert calls == ["make", "reset", "step"]
 
 
 def test_the_action_of_a_trial_is_legal(begins):
@@ -219,9 +253,46 @@ def test_a_game_that_is_stepped_in_processes_is_tried_in_one(tmp_path, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def flattened(spaces, settings):
+    """A network of a user."""
+    import keras
+
+    inputs = spaces.inputs()
+    return keras.Model(inputs, spaces.heads(inputs["observation"] if isinstance(inputs, dict) else inputs))
+
+
+@pytest.mark.parametrize("mask", [None, [1, 0, 1]], ids=["without a mask", "with a mask"])
+def test_a_network_of_a_user_is_tried_without_making_the_game_again(begins, mask):
+    """It is tried in another process, which does not know the game."""
+    calls: list[str] = []
+    begins(np.zeros(2), DISCRETE, step=(*STEP[:4], {"action_mask": mask}), called=calls.append, action_mask=mask)
+    config = parse(f"ppo --preset smoke --game begins --network {__name__}:flattened").config
+    assert check_game(config, MACHINE) == Discrete(3)
+    assert calls == ["make", "reset", "step"]
+
+
 def test_what_a_replay_leaves_out_may_be_in_a_first_observation(begins):
     begins(np.array([np.nan, 0]), DISCRETE)
     assert check_game(parse("dqn --preset smoke --game begins").config, MACHINE) == Discrete(3)
+
+
+@pytest.mark.parametrize("reward, options", [(np.nan, "--reward-clip 1"), (np.inf, "--reward-clip 0")])
+def test_a_reward_that_a_run_could_not_learn_from_is_refused_before_it(begins, reward, options):
+    begins(np.zeros(2), DISCRETE, step=(STEP[0], reward, *STEP[2:]))
+    with pytest.raises(UsageError, match=f"^begins gave the reward {reward} from its first step: have it give finite"):
+        check_game(parse(f"ppo --preset smoke --game begins {options}").config, MACHINE)
+
+
+@pytest.mark.parametrize(
+    "step, line",
+    [
+        ((np.array([np.nan, 0]), np.nan, *STEP[2:]), "dqn --preset smoke"),
+        ((STEP[0], np.inf, *STEP[2:]), "ppo --preset smoke --reward-clip 1"),
+    ],
+)
+def test_what_a_replay_leaves_out_or_a_clip_makes_finite_may_be_in_a_first_step(begins, step, line):
+    begins(np.zeros(2), DISCRETE, step=step)
+    assert check_game(parse(f"{line} --game begins").config, MACHINE) == Discrete(3)
 
 
 def test_another_point_of_a_study_may_need_what_a_replay_leaves_out(begins):
@@ -232,7 +303,7 @@ def test_another_point_of_a_study_may_need_what_a_replay_leaves_out(begins):
     calls.clear()
     with pytest.raises(UsageError, match="^begins begins with nan in its observation"):
         check_environments([dqn, ppo])
-    assert calls == ["reset", "step"], "once for all points"
+    assert calls == ["make", "reset", "step"], "once for all points"
 
 
 def test_an_option_that_does_nothing_is_told_of_before_the_run():
@@ -258,8 +329,9 @@ def test_a_library_that_prints_bytes_that_are_no_text_gets_no_network_refused(mo
     program = f"import os; os.write(1, b'\\xff'); os.write(2, b'\\xff no\\n'); raise SystemExit({status})"
     monkeypatch.setattr(trial, "python_command", lambda module: [sys.executable, "-c", program])
     refused = pytest.raises(UsageError, match="network mlp cannot be tried: . no$")
+    arguments = parse("ppo --game CartPole-v1")
     with refused if status else contextlib.nullcontext():
-        trial.try_network(parse("ppo --game CartPole-v1").config)
+        trial.try_network(arguments.config, arguments.tried.environment)
 
 
 @pytest.mark.parametrize(

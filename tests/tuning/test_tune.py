@@ -402,11 +402,11 @@ def test_of_two_searches_that_begin_at_once_in_one_directory_one_is_refused(fake
     """With the plan of the one and the journal of the other, neither could be gone on with."""
     check, names = command.check_game, []
 
-    def meanwhile(*arguments):
+    def meanwhile(*arguments, **options):
         monkeypatch.setattr(command, "check_game", check)
         assert begin(tmp_path, "--trials", "1") == 0
         names.append(plans.load(tmp_path).name)
-        return check(*arguments)
+        return check(*arguments, **options)
 
     monkeypatch.setattr(command, "check_game", meanwhile)
     assert begin(tmp_path, "--trials", "1") == 2
