@@ -856,6 +856,14 @@ def test_a_request_to_stop_makes_no_file_where_a_link_leads(here):
     assert (here / "run" / "stop").read_bytes() == b"" and not (here / "elsewhere").exists()
 
 
+def test_a_result_that_is_a_pipe_is_not_waited_for(here):
+    (here / "run").mkdir()
+    os.mkfifo(here / "run" / rundir.RESULT)
+    asks = 'for each in "well run" "ended run old" "ended_well run old" "cut_off run"; do ! $each || echo "$each"; done'
+    done = in_job(here, f"{FAKES}nodes_answer() {{ return 1; }}\n{asks}; echo answered")
+    assert (done.stdout, done.stderr) == ("answered\n", "")
+
+
 def test_a_task_that_is_warned_before_it_begins_goes_back(here):
     """Nothing listens for another warning, which would come while Bash waits for the command."""
     done = in_job(here, f"{FAKES}listen() {{ echo listens; }}\nkill -USR1 $$; task env sleep 20")
@@ -1075,6 +1083,19 @@ def test_status_tells_why_a_job_is_gone(here, ddrl, said):
     (run / "slurm-12.out").write_text(f"first\n{said}\nlast\n")
     lines = ddrl("status", "run")[1].splitlines()
     assert lines[1].startswith("12   gone") and lines[2].strip() == said
+
+
+@pytest.mark.parametrize("start", ["run directory run", "ddrl ended with status 1: it starts again, from the last one"])
+def test_what_a_job_said_of_an_earlier_start_is_not_why_it_is_gone(here, ddrl, start):
+    """A job that was put back into the queue goes on in the same output."""
+    run = a_run(here / "run")
+    note(run, JobRecord("12", run / "slurm-12.out"))
+    output = run / "slurm-12.out"
+    output.write_text(f"run directory run\nddrl: a rank died while the job began\n{start}\ntrains\n")
+    assert ddrl("status", "run")[1].splitlines()[2].strip() == f"it has left no result; its last output is in {output}"
+    with output.open("a") as file:
+        file.write("srun: error: n3: task 2: Killed\n")
+    assert ddrl("status", "run")[1].splitlines()[2].strip() == "srun: error: n3: task 2: Killed"
 
 
 def test_jobs_in_the_queue_come_first(here, ddrl, monkeypatch):

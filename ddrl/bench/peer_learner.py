@@ -1,5 +1,5 @@
 """Stable-Baselines3 learns a game with the settings of its zoo. Run as a file by the Python of an environment that has
-it; it imports nothing of this package, and prints records such as those of a run's metrics.jsonl, a line each.
+it; of this package it loads files.py alone, and it prints records such as those of a run's metrics.jsonl, a line each.
 
 The clock stands still while games are played for an evaluation: only training counts. SIGTERM saves the model; the same
 command goes on from there, with new games and, for DQN, an empty replay.
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import argparse
 import collections
+import io
 import json
 import math
+import runpy
 import signal
 import sys
 import time
+import types
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,8 @@ PROMISING = 20  # newest training games: once their mean reaches the target, an 
 LEAST_BETWEEN_SECONDS = 60.0  # of training between an early evaluation and the evaluation before it
 RECORD = "RECORD "
 STATE, MODEL = "state.json", "model.pt"
+# By its path: this Python need not have ddrl, and files.py needs nothing but Python.
+files = types.SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "files.py")))
 
 # Settings of rl-baselines3-zoo, hyperparams/{ppo,a2c,dqn}.yml at commit 22e3ff2 (2026-04-23).
 MUJOCO_NETWORK = {"log_std_init": -2.0, "ortho_init": False, "activation_fn": "ReLU",
@@ -342,18 +347,16 @@ class Learner:
         return model
 
     def _save(self) -> None:
-        """Saves model, optimizer and clock: each file is written beside the old one, and then replaces it."""
+        """Saves model, optimizer and clock, each file whole or not at all. Raises OSError with the path of the file."""
         import torch
 
-        partial = self.directory / f"{MODEL}.partial"
-        torch.save(self.model.get_parameters(), partial)
-        partial.replace(self.directory / MODEL)
+        model = io.BytesIO()
+        torch.save(self.model.get_parameters(), model)
+        files.write_whole(self.directory / MODEL, model.getvalue())
         state = {"settings": self._zoo, "seconds": self.seconds, "statistics": self.games.statistics(),
                  "agent_steps": self.model.num_timesteps, "evaluation_seconds": self._evaluation_seconds,
                  "next_evaluation": self._next_evaluation, "reached": self._reached}  # fmt: skip
-        partial = self.directory / f"{STATE}.partial"
-        partial.write_text(json.dumps(state))
-        partial.replace(self.directory / STATE)
+        files.write_whole(self.directory / STATE, json.dumps(state).encode())
 
     def _load(self) -> dict[str, Any]:
         """Loads what `_save` wrote into the model and returns the saved state; empty for a new run."""
@@ -362,11 +365,12 @@ class Learner:
         path = self.directory / STATE
         if not path.exists():
             return {}
-        state: dict[str, Any] = json.loads(path.read_text())
+        state: dict[str, Any] = json.loads(files.read_regular(path))
         if state.get("settings") != self._zoo:
             raise SystemExit(f"{path}: the run began with other settings of the zoo; remove {path.parent}")
         # weights_only: loads tensors and numbers, and no arbitrary Python objects
-        self.model.set_parameters(torch.load(self.directory / MODEL, weights_only=True))
+        model = io.BytesIO(files.read_regular(self.directory / MODEL))
+        self.model.set_parameters(torch.load(model, weights_only=True))
         self.model.num_timesteps = state["agent_steps"]
         if hasattr(self.model, "learning_starts"):
             refill(self.model, state["agent_steps"])

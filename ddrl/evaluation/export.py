@@ -26,7 +26,8 @@ import numpy as np
 
 from ddrl.errors import UsageError, in_one_line
 from ddrl.evaluation.interface import action_range, facts, input_fields, input_types, inputs_of, scores_name
-from ddrl.files import temporary_path, write_whole
+from ddrl.evaluation.unfinished import unfinished
+from ddrl.files import write_whole
 from ddrl.lazy import quiet_libraries, tf
 from ddrl.structured import ACTION_MASK, split_components
 from ddrl.types import Continuous
@@ -55,11 +56,8 @@ def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]
     if is_onnx:
         _require("tf2onnx", "onnxruntime")
     write, read = (_write_onnx, _read_onnx) if is_onnx else (_write_saved_model, _read_saved_model)
-    partial = temporary_path(path)  # no other export has it, and none removes it
-    with contextlib.ExitStack() as stack:
-        stack.callback(_remove, partial)
-        stack.enter_context(quiet_libraries())
-        partial.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with unfinished(path) as partial, quiet_libraries():
         try:
             write(agent, partial)
             copy = read(partial)

@@ -17,7 +17,8 @@ from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluation.actions import Policy, actions_for
-from ddrl.files import new_file, temporary_path
+from ddrl.evaluation.unfinished import unfinished
+from ddrl.files import new_file
 
 if TYPE_CHECKING:
     from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
@@ -50,8 +51,7 @@ def record_best_game(
     """
     path, best, games = Path(path), -math.inf, 0
     end = time.monotonic() + PATIENCE_SECONDS
-    candidate = temporary_path(path).with_suffix(path.suffix)
-    try:
+    with unfinished(path) as candidate:
         while games < BEST_GAMES and (not games or time.monotonic() < end):
             until = end if games else math.inf
             score = record_game(
@@ -70,8 +70,6 @@ def record_best_game(
             if score > best or games == 1:
                 candidate.replace(path)
                 best = score
-    finally:
-        candidate.unlink(missing_ok=True)
     return best, games
 
 
@@ -117,30 +115,17 @@ def record_game(
     if max_agent_steps < 1:
         raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
     game = _Game(config, policy, seed, epsilon, drawn)
-    partial = temporary_path(path).with_suffix(path.suffix)  # by which writers know the format
     try:
-        most = max(1, int(max_seconds * game.fps)) if math.isfinite(max_seconds) else None
-        pictures = itertools.islice(game.pictures(max_agent_steps, until), most)
-        _make(partial, path)
-        (_write_mp4 if path.suffix == ".mp4" else _write_gif)(partial, pictures, game.fps)
-        partial.replace(path)
+        with unfinished(path) as partial:
+            most = max(1, int(max_seconds * game.fps)) if math.isfinite(max_seconds) else None
+            pictures = itertools.islice(game.pictures(max_agent_steps, until), most)
+            os.close(new_file(partial, 0o664))  # some writers would let everybody write where the umask does
+            (_write_mp4 if path.suffix == ".mp4" else _write_gif)(partial, pictures, game.fps)
+            partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
         game.close()
     tell(game.over)
     return game.score
-
-
-def _make(partial: Path, path: Path) -> None:
-    """Makes the file that is written first. Writers open it by its name, and would follow somebody else's link there.
-
-    Raises OSError with the path of the video.
-    """
-    try:
-        os.close(new_file(partial, 0o664))
-    except OSError as error:
-        error.filename = str(path)
-        raise
 
 
 class _Game:

@@ -182,6 +182,9 @@ class Reporter:
 
     def __init__(self, config: TrainConfig, path: Path):
         self._config, self._path = config, path
+        self._log_start = 0
+        with contextlib.suppress(OSError):
+            self._log_start = (path / rundir.LOG).stat().st_size  # earlier parts of the run have written there, too
         self._console = plain_console(force_terminal=False)
         self._follower = JsonLines(path / rundir.METRICS, from_end=True)
         self._ended = threading.Event()
@@ -199,7 +202,7 @@ class Reporter:
         """How the run ended; curve and video only where it ended by itself, and nobody has asked for an end: then the
         job is short of time."""
         self.__exit__()
-        if outcome.report(self._path, 0, "", self._console) != 0:
+        if outcome.report(self._path, self._log_start, "", self._console) != 0:
             return
         if outcome.ended_well(rundir.read_json(self._path / rundir.RESULT) or {}):
             if rundir.stop_requested(self._path):

@@ -265,7 +265,7 @@ nodes_answer() { on_nodes 60 true 2>&1 | sed 's/^/check of the nodes: /'; }
 
 # cut_off RUN: the run has stopped, nobody asked this job for it, and a node is gone. mpirun then ends the ranks that are
 # left as whoever asks them to stop.
-cut_off() { [[ ! $ASKED ]] && grep -qs '"status": "stopped"' "$1/result.json" && ! nodes_answer; }
+cut_off() { [[ ! $ASKED ]] && result_has "$1" '"status": "stopped"' && ! nodes_answer; }
 
 # silent_nodes RUN: the nodes of this job that do not answer Slurm, such as "n3 with worker 1 (rank 2)", by the notes
 # that ranks have left in RUN/ranks. Nothing before Slurm has noticed, which asks its nodes only now and then.
@@ -313,8 +313,8 @@ await_requeue() {
 # last checkpoint it did not, nor where it was asked to end in its final evaluation, which a new start makes alone. A
 # failure in a job that is preempted may be of a program of an environment, which had SIGTERM, too.
 ended() {
-  [[ $(result_of "$1") != "$2" ]] && grep -Eqs '"status": "(finished|target|failed)"' "$1/result.json" \
-    && ! grep -Eqs '"(lost|unsaved|unevaluated)":' "$1/result.json" && { well "$1" || ! preempted; }
+  [[ $(result_of "$1") != "$2" ]] && result_has "$1" '"status": "(finished|target|failed)"' \
+    && ! result_has "$1" '"(lost|unsaved|unevaluated)":' && { well "$1" || ! preempted; }
 }
 
 # supervise RUN BEFORE COMMAND...: the command's status; once asked to end, passes that on until the command has ended.
@@ -344,13 +344,16 @@ ask_to_stop() { [[ -e $1/stop ]] || { rm -f "$1/stop" && (set -C && : >"$1/stop"
 # result_of RUN: what tells its results apart.
 result_of() { stat -c '%i %Y' "$1/result.json" 2>/dev/null || true; }
 
+# result_has RUN PATTERN: its result has the pattern. A pipe of somebody else, for which grep would wait, is no result.
+result_has() { [[ -f $1/result.json ]] && grep -Eqs "$2" "$1/result.json"; }
+
 # ended_well RUN BEFORE: the run has ended by itself or as asked since its result was BEFORE.
 ended_well() {
   [[ $(result_of "$1") != "$2" ]] && well "$1"
 }
 
 # well RUN: its result is one of a run that did not fail.
-well() { grep -Eqs '"status": "(finished|target|stopped)"' "$1/result.json"; }
+well() { result_has "$1" '"status": "(finished|target|stopped)"'; }
 
 # release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended, well or not.
 release() {

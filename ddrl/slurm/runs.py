@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ TAIL_BYTES = 4 * 2**20  # of metrics.jsonl: hours of lines
 LOG_TAIL_BYTES = 2**16
 SPEAKERS = ("ddrl: ", "slurmstepd", "srun: error: ", "srun: fatal: ")
 """Beginnings of the lines in a job's output that say why it ended."""
+STARTS = ("run directory ", "ddrl ended with status ")
+"""Beginnings of the lines with which a start of the run begins, or job.sh says that there will be another one."""
 
 
 class RunState(NamedTuple):
@@ -71,9 +74,13 @@ def wrote_lately(path: Path) -> bool:
 
 
 def why_gone(output: Path) -> str:
-    """The last line of a job's output that says why it ended; empty without one."""
+    """The last line of a job's output that says why it ended; empty without one since the last start of the run.
+
+    A job that was put back into the queue goes on in the same output, which may say why an earlier start ended.
+    """
     lines = tail(output, LOG_TAIL_BYTES).decode(errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.startswith(SPEAKERS)), "")
+    newest = itertools.takewhile(lambda line: not line.startswith(STARTS), reversed(lines))
+    return next((line.strip() for line in newest if line.startswith(SPEAKERS)), "")
 
 
 def backwards(data: bytes, kind: str, name: str = "") -> Iterator[tuple[int, Mapping[str, Any]]]:

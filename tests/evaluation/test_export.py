@@ -18,6 +18,7 @@ from ddrl.networks.network import Network, orthogonal
 from ddrl.structured import ACTION_MASK
 from tests.documents import pages
 from tests.evaluation.test_agent import FORMATS, MLP, run_of
+from tests.evaluation.test_unfinished import abandon
 
 spaces = gymnasium.spaces
 PAGE = pages.ROOT / "docs/get-started/python.md"
@@ -261,6 +262,7 @@ def test_neither_of_the_two_files_is_overwritten_or_left_alone(tmp_path, monkeyp
 
 def test_of_two_exports_to_one_place_at_once_the_first_one_stays_whole(tmp_path, monkeypatch):
     agent = agent_of(tmp_path / "run", "ppo", "CartPole-v1")
+    abandon(tmp_path / "model")  # which goes
     compare = exports.compare
 
     def meanwhile(*arguments):

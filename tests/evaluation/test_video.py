@@ -16,6 +16,7 @@ from ddrl.errors import UsageError
 from ddrl.evaluation import video as video_module
 from ddrl.evaluation.video import record_best_game, record_game
 from tests.evaluation.test_games import catcher, constant
+from tests.evaluation.test_unfinished import abandon
 
 CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
 
@@ -163,14 +164,24 @@ def test_a_failing_policy_keeps_the_old_video(tmp_path):
     assert path.read_bytes() == b"old" and sorted(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
-def test_a_link_in_the_place_of_the_unfinished_video_is_not_followed(tmp_path, suffix, monkeypatch):
-    path, outside = tmp_path / f"catch{suffix}", tmp_path / "outside"
-    outside.write_text("mine")
+def test_a_link_in_the_place_of_the_unfinished_video_is_not_followed(tmp_path, monkeypatch):
+    path, outside = tmp_path / "catch.gif", tmp_path / "outside"
+    outside.mkdir()
     monkeypatch.setattr("secrets.token_hex", lambda size: "0")
-    (tmp_path / f".catch{suffix}.0{suffix}").symlink_to(outside)
-    assert record_game(CATCH, catcher, path, seed=3) == 1.0
-    assert outside.read_text() == "mine" and not path.is_symlink() and sorted(tmp_path.iterdir()) == [path, outside]
+    (tmp_path / ".catch.gif.0.tmp").symlink_to(outside)
+    with pytest.raises(FileExistsError, match="/catch.gif"):
+        record_game(CATCH, catcher, path, seed=3)
+    assert not list(outside.iterdir()) and not path.exists()
+
+
+def test_what_a_killed_process_has_left_of_a_video_goes_with_the_next_one(tmp_path):
+    path = tmp_path / "catch.gif"
+    abandon(path)
+    abandon(tmp_path / "catch.mp4")
+    record_game(CATCH, catcher, path, seed=3)
+    assert {each.name for each in tmp_path.iterdir()} == {"catch.gif", ".catch.mp4.0.tmp"}
+    record_best_game(CATCH, catcher, tmp_path / "catch.mp4", seed=3)
+    assert {each.name for each in tmp_path.iterdir()} == {"catch.gif", "catch.mp4"}
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])

@@ -333,6 +333,17 @@ def test_a_job_that_was_asked_to_end_draws_nothing(tmp_path, monkeypatch, capsys
     assert (remedy in capsys.readouterr().out) == (asked and result == {"status": "finished"})
 
 
+def test_an_error_of_an_earlier_part_of_a_run_is_not_why_a_job_has_no_result(tmp_path, capsys):
+    path, config = rundir.create_run_dir(resume_or_start(tmp_path / "run").config)
+    (path / rundir.LOG).write_text("Traceback (most recent call last):\n  File 'a.py'\nValueError: of yesterday\n")
+    with job.Reporter(config, path) as reporter:
+        with (path / rundir.LOG).open("a") as log:
+            log.write("the disk is full\n")
+        reporter.conclude()
+    said = capsys.readouterr().out
+    assert "ddrl: the run failed: no result; the log ends with: the disk is full\n" in said and "yesterday" not in said
+
+
 def test_what_follows_a_run_of_one_process_is_no_stall(tmp_path, monkeypatch):
     """Curve and video may take longer than --stall-seconds, and the process is not to be ended for that."""
     done = []

@@ -361,6 +361,25 @@ def test_a_run_that_starts_again_from_its_beginning_takes_back_what_the_dead_sta
     assert (path / "resumed").exists()
 
 
+FAILS_ALOUD_ONCE = """\
+import pathlib, sys
+if "--resume" not in sys.argv:
+    pathlib.Path(sys.argv[1], "result.json").write_text('{"status": "failed", "message": "m", "lost": "server 0 died"}')
+    raise KeyError("of the first start")
+sys.exit("trains again")
+"""
+
+
+def test_an_error_of_an_earlier_start_is_not_why_the_last_one_failed(tmp_path):
+    exchange = ExchangeConfig(workers=1, parameter_servers=0)
+    config = TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run")), exchange=exchange)
+    program, causes = (sys.executable, "-c", FAILS_ALOUD_ONCE), []
+    assert launch.train(config, None, Machine(2, 1 << 40), Console(), program, failed=causes.append) == 1
+    log = tmp_path / "run" / rundir.LOG
+    assert causes == [f"no result; the log ends with: trains again; see {log}"]
+    assert "KeyError: 'of the first start'" in log.read_text()
+
+
 @pytest.mark.parametrize(("behavior", "alone"), [("lost", False), ("late", True), ("unsaved", False)])
 def test_a_death_in_the_final_evaluation_leaves_only_that_to_be_made(tmp_path, monkeypatch, behavior, alone):
     """But training too if the last checkpoint could not be saved: the one before it may be that of an earlier end."""

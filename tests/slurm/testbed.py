@@ -78,16 +78,17 @@ class Cluster:
         state: a directory that is not there yet; everything lives in it.
         nodes: how many.
         cpus: of each node; more than the machine has is allowed.
+        more: a further line of slurm.conf.
     """
 
-    def __init__(self, state: Path, nodes: int, cpus: int):
+    def __init__(self, state: Path, nodes: int, cpus: int, more: str = ""):
         self.state, self.names = state, [f"n{i + 1}" for i in range(nodes)]
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         own = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
         self.environment = own | {"PATH": PATH, "SLURM_CONF": str(state / "slurm.conf")}
         state.mkdir()
         host, port = os.uname().nodename, free_ports(nodes + 1, str(state))
-        lines = [CONF.format(host=host, port=port, state=state)]
+        lines = [CONF.format(host=host, port=port, state=state), f"{more}\n"]
         hosts = ["127.0.0.1 localhost", f"127.0.0.1 {host}"]
         for i, name in enumerate(self.names, 1):
             where = f"NodeHostname={name} NodeAddr=127.0.1.{i} Port={port + i}"

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -287,7 +288,7 @@ def test_the_time_that_a_peer_has_left_counts_the_evaluations_that_are_to_come()
 
 def test_a_peer_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypatch, capsys):
     torch = types.ModuleType("torch")
-    torch.save = lambda parameters, path: path.write_bytes(parameters)
+    torch.save = lambda parameters, file: file.write(parameters)
     monkeypatch.setitem(sys.modules, "torch", torch)
     learner = peer_learner.Learner.__new__(peer_learner.Learner)
     learner.options = types.SimpleNamespace(
@@ -309,7 +310,7 @@ def test_a_peer_tells_and_keeps_how_long_its_evaluation_took(tmp_path, monkeypat
 def test_a_peer_goes_on_after_a_stop_with_what_it_knew_of_evaluations(tmp_path, monkeypatch):
     """When the next one is due, and that it has had the target, so that it does not look for it again each minute."""
     torch, model = types.ModuleType("torch"), types.SimpleNamespace(num_timesteps=7, get_parameters=lambda: b"")
-    torch.save = lambda parameters, path: path.write_bytes(parameters)
+    torch.save = lambda parameters, file: file.write(parameters)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(peer_learner, "Games", lambda *_: types.SimpleNamespace(statistics=dict))
     monkeypatch.setattr(peer_learner.Learner, "_new_model", lambda *_: model)
@@ -326,6 +327,38 @@ def test_a_peer_goes_on_after_a_stop_with_what_it_knew_of_evaluations(tmp_path, 
     state |= json.loads((tmp_path / peer_learner.STATE).read_text())
     again = peer_learner.Learner(options)
     assert again._next_evaluation == 1200.0 and again._reached
+
+
+def test_a_peer_saves_through_no_link_and_waits_for_no_pipe(tmp_path, monkeypatch):
+    """In the directory of somebody else, a link may lead to any file of this user."""
+    torch = types.ModuleType("torch")
+    torch.save = lambda parameters, file: (file if hasattr(file, "write") else file.open("wb")).write(parameters)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    learner = peer_learner.Learner.__new__(peer_learner.Learner)
+    learner.directory, learner._zoo, learner._reached = tmp_path, {}, False
+    learner._before, learner._began, learner._paused = 0.0, time.monotonic(), 0.0
+    learner._next_evaluation, learner._evaluation_seconds = 600.0, None
+    learner.model = types.SimpleNamespace(num_timesteps=7, get_parameters=lambda: b"learned")
+    learner.games = types.SimpleNamespace(statistics=dict)
+    outside, names = tmp_path / "outside", (peer_learner.MODEL, peer_learner.STATE)
+    outside.write_text("mine")
+    for name in names:
+        (tmp_path / f"{name}.partial").symlink_to(outside)
+        (tmp_path / name).symlink_to(outside)
+    learner._save()
+    assert outside.read_text() == "mine" and not any((tmp_path / name).is_symlink() for name in names)
+    assert (tmp_path / peer_learner.MODEL).read_bytes() == b"learned"
+    (tmp_path / peer_learner.STATE).unlink()
+    os.mkfifo(tmp_path / peer_learner.STATE)
+    monkeypatch.setattr("pathlib.Path.read_text", None)  # it would wait for ever
+    with pytest.raises(OSError, match="no regular file"):
+        learner._load()
+
+
+def test_the_program_of_a_peer_runs_where_ddrl_is_not_installed():
+    program = [sys.executable, "-I", "-S", peer_learner.__file__, "--help"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=100, check=True)
+    assert "--eval-every-minutes" in done.stdout
 
 
 def test_a_peers_dqn_is_evaluated_with_its_last_epsilon(monkeypatch):

@@ -1,0 +1,73 @@
+"""Where exports and videos are written until they are complete; what killed processes have left there is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddrl.files import new_file, open_regular, temporary_path
+
+OWNER = "owner"
+"""Name of the file that the process which writes keeps locked. It says on which host that is."""
+MOST_BYTES = 300
+"""What is read of that file."""
+
+
+@contextlib.contextmanager
+def unfinished(path: Path) -> Iterator[Path]:
+    """Context manager that yields the place for a file or directory that is to be renamed to `path` once it is whole.
+
+    The place has the name of `path`, so that writers know the format by it. It is in a new directory beside `path`,
+    `.NAME.HEX.tmp`, in which nobody else can put a link, and which is removed in the end. Before that, such
+    directories of processes that were killed on this host are removed. A process that lives keeps its own locked.
+
+    Args:
+        path: in an existing directory.
+
+    Raises:
+        OSError: nothing can be made beside `path`.
+    """
+    for leftover in _beside(path):
+        if _is_abandoned(leftover):
+            shutil.rmtree(leftover, ignore_errors=True)
+    directory = temporary_path(path)
+    try:
+        directory.mkdir(mode=0o700)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    try:
+        with os.fdopen(new_file(directory / OWNER), "wb", buffering=0) as owner:
+            with contextlib.suppress(OSError):  # on a file system without locks no host is named: it counts as in use
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                owner.write(socket.gethostname().encode())
+            yield directory / path.name
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _beside(path: Path) -> list[Path]:
+    """The directories in which `path` is or was being written."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")
+    try:
+        return [each for each in path.parent.iterdir() if name.fullmatch(each.name)]
+    except OSError:
+        return []
+
+
+def _is_abandoned(directory: Path) -> bool:
+    """Whether the process that made it was on this host, and has ended; locks of other hosts cannot always be seen."""
+    try:
+        with open_regular(directory / OWNER, follow=False) as owner:
+            if owner.read(MOST_BYTES) != socket.gethostname().encode():
+                return False
+            fcntl.flock(owner, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look at the same time
+    except OSError:
+        return False
+    return True

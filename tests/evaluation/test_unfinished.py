@@ -1,0 +1,88 @@
+"""Places of unfinished files: those of killed processes are removed, and those of others never."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddrl.evaluation import unfinished as unfinished_module
+from ddrl.evaluation.unfinished import OWNER, unfinished
+
+WRITES = """\
+import sys, time
+from pathlib import Path
+from ddrl.evaluation.unfinished import unfinished
+
+with unfinished(Path(sys.argv[1])) as place:
+    place.mkdir()
+    (place / "part").write_text("half")
+    print(place, flush=True)
+    time.sleep(100)
+"""
+
+
+def abandon(path: Path, host: str = "") -> Path:
+    """Makes what a killed process leaves beside `path`, of this host if no other is named."""
+    directory = path.with_name(f".{path.name}.0.tmp")
+    (directory / path.name).mkdir(parents=True)
+    (directory / OWNER).write_text(host or socket.gethostname())
+    return directory
+
+
+def test_what_is_whole_has_its_name_and_nothing_else_is_left(tmp_path):
+    with unfinished(tmp_path / "a[b].mp4") as place:
+        assert place.name == "a[b].mp4" and place.parent.stat().st_mode & 0o777 == 0o700
+        place.write_text("whole")
+        place.replace(tmp_path / "a[b].mp4")
+    assert [path.name for path in tmp_path.iterdir()] == ["a[b].mp4"]
+    with pytest.raises(ValueError, match="not whole"), unfinished(tmp_path / "model") as place:
+        place.mkdir()
+        raise ValueError("not whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["a[b].mp4"]
+
+
+def test_a_place_is_kept_as_long_as_its_process_lives_and_removed_when_it_was_killed(tmp_path):
+    path = tmp_path / "model"
+    command = [sys.executable, "-c", WRITES, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            place = Path(process.stdout.readline().strip())
+            with unfinished(path), unfinished(path):  # nor does one process remove its own
+                assert (place / "part").read_text() == "half" and len(list(tmp_path.iterdir())) == 3
+        finally:
+            process.kill()
+    assert list(tmp_path.iterdir()) == [place.parent]
+    with unfinished(path):
+        assert not place.parent.exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_what_is_known_to_be_abandoned_is_removed(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    kept = {abandon(path, "elsewhere"), abandon(tmp_path / "model2"), abandon(tmp_path / "xmodel")}
+    begun, linked = tmp_path / ".model.1.tmp", tmp_path / ".model.2.tmp"
+    begun.mkdir()  # its process has not come further
+    os.mkfifo(begun / OWNER)
+    outside = abandon(tmp_path / "other")
+    linked.symlink_to(outside)
+    with unfinished(path):
+        pass
+    assert set(tmp_path.iterdir()) == kept | {begun, linked, outside} and len(list(outside.iterdir())) == 2
+
+
+def test_where_nothing_can_be_locked_nothing_counts_as_abandoned(tmp_path, monkeypatch):
+    def flock(*arguments):
+        raise OSError("no locks")
+
+    with monkeypatch.context() as patch, unfinished(tmp_path / "model") as outer:
+        patch.setattr(unfinished_module.fcntl, "flock", flock)
+        with unfinished(tmp_path / "model") as place:
+            assert not (place.parent / OWNER).read_bytes()
+            patch.undo()
+            with unfinished(tmp_path / "model"):
+                assert place.parent.exists() and outer.parent.exists()
