@@ -51,7 +51,7 @@ COMMANDS = {
 """Name -> what follows it, and what it does; `bench` names the benchmarks behind that."""
 OPTIONS = (
     ("-h, --help", "This text; `ddrl COMMAND --help` explains every option."),
-    ("--version", "Print the version."),
+    ("--version", "Print the version, and a mark of the source that is equal for equal modules."),
 )
 EXAMPLES = """
   ddrl train ba3c --preset laptop --game pong --minutes 20
@@ -89,9 +89,9 @@ def dispatch(arguments: list[str]) -> int:
         print(help_text(), end="")
         return 0
     if arguments[0] == "--version":
-        from importlib.metadata import version
+        from ddrl.reporting.machine import ddrl_version
 
-        print(f"ddrl {version('ddrl')}")
+        print(f"ddrl {ddrl_version()}")
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from ddrl.launch.job import check_world
 from ddrl.options import train_options
 from ddrl.options.wanted import Wanted, ready
 from ddrl.placement.resources import check_machine
+from ddrl.reporting.machine import source_mark
 from ddrl.types import Machine
 
 MACHINE = Machine(2, 16 * 10**9)
@@ -58,6 +60,11 @@ def test_help_imports_nothing_heavy(arguments):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_version_has_a_mark_of_the_source(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ddrl {version('ddrl')}, source {source_mark()}\n"
 
 
 def help_text(*arguments: str) -> str:

@@ -684,12 +684,15 @@ def test_the_end_of_a_heterogeneous_job_is_that_of_its_first_component(here):
     assert done.stdout == "2026-11-23T12:00:00\n", done.stderr
 
 
-def test_the_nodes_of_all_components_need_one_version(here):
+@pytest.mark.parametrize("second", ["no ddrl", "ddrl 0.9, source a", "ddrl 1.0, source b"])
+def test_the_nodes_of_all_components_need_one_version_and_source(here, second):
     nodes = [f"SLURM_JOB_NUM_NODES{suffix}=1" for suffix in ("", "_HET_GROUP_0", "_HET_GROUP_1")]
     settings = " ".join(["HET_GROUPS=0,1", *nodes])
-    says = '{ if [[ $* == *het-group=1* ]]; then echo "n3: no ddrl"; else echo "n1: ddrl 1.0"; fi; }'
+    says = f'{{ if [[ $* == *het-group=1* ]]; then echo "n3: {second}"; else echo "n1: ddrl 1.0, source a"; fi; }}'
     done = in_job(here, f'{settings}\ntimeout() {{ shift 3; "$@"; }}\nsrun() {says}\ncheck_nodes')
-    assert done.returncode == 2 and "the nodes differ (n1: ddrl 1.0, n3: no ddrl)" in done.stderr, done.stderr
+    assert done.returncode == 2 and f"the nodes differ (n1: ddrl 1.0, source a; n3: {second})" in done.stderr, (
+        done.stderr
+    )
 
 
 def test_nodes_that_say_nothing_are_not_waited_for_until_the_time_is_up(here):

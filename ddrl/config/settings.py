@@ -249,8 +249,9 @@ class RunConfig:
     stall_seconds: float = 300.0
     """End the job when a rank waits this long for something that is due, and say for what (0: never)."""
     start_seconds: float = 180.0
-    """End the job when a rank has not begun after this time, and say which. First gradients, which are compiled, and
-    other things that happen once have at least this long, however short --stall-seconds is."""
+    """End the job when a rank has not begun after this time, and say which. In a job that
+    mpirun or srun started, the first messages between ranks have a third of it. First gradients, which are compiled,
+    and other things that happen once have at least this long, however short --stall-seconds is."""
     max_refused_steps: int = 10
     """End the run as failed once this many steps in all were refused because a gradient was not finite."""
     max_restarts: int = 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import platform
 import re
@@ -14,23 +13,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from cluster.job import number
 from cluster.launch import output_of
 from cluster.loopback import listeners
-from cluster.topology import CORES_ON_NODE, GPU_VARIABLES, Seat, this_seat, usable_cores
+from cluster.topology import CORES_ON_NODE, GPU_VARIABLES, Seat, boot_id, this_seat, usable_cores
 from ddrl.launch.processes import stat_of
 from ddrl.placement.resources import available_memory
 from ddrl.programs import python_command
-from ddrl.reporting.machine import package_versions
+from ddrl.reporting.machine import package_versions, source_mark
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"
 MPI_LIBRARY = "MPI library"
 NVIDIA_SMI_SECONDS = 15.0
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 wall_clock = time.time
 
 
@@ -160,14 +157,6 @@ def free_cores(launcher: int, environ: Mapping[str, str]) -> int:
         return 0
 
 
-def boot_id() -> str:
-    """What Linux calls this machine until it is booted again; empty where the system does not say."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
-
-
 def _ancestors(process: int, session: int) -> Iterator[int]:
     """This process, its parent and so on, as far as they are of that session and /proc tells."""
     while (stat := stat_of(process)) is not None and stat.session == session:
@@ -179,15 +168,6 @@ def versions() -> dict[str, str]:
     """Package -> version, empty where it is not installed, with Python's and a mark of ddrl's own source."""
     packages = {name: version or "" for name, version in package_versions(PACKAGES).items()}
     return {"Python": platform.python_version(), SOURCE: source_mark()} | packages
-
-
-def source_mark(root: Path = Path(__file__).parent.parent.parent) -> str:
-    """12 digits that are equal where all modules of ddrl and cluster are."""
-    digest = hashlib.sha256()
-    for package in ("cluster", "ddrl"):
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def nvidia_smi_gpus() -> list[str] | None:

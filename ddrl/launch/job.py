@@ -14,12 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cluster.job import NUMBER, Job
-from cluster.topology import gather_json
+from cluster.topology import boot_id, gather_json
 from ddrl import plugin_modules, programs, run_lock, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
@@ -27,12 +26,14 @@ from ddrl.files import append_regular
 from ddrl.json_lines import JsonLines
 from ddrl.launch import local as launch
 from ddrl.launch import outcome
+from ddrl.launch.contact import SILENCE, bounded_contact
 from ddrl.launch.restarts import spent_before
 from ddrl.options.wanted import Wanted
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import emulation_warnings, this_machine
 from ddrl.placement.start import BEGUN, MARGIN_SECONDS, bounded_start, leave_note, notes
 from ddrl.placement.world import settled_world
+from ddrl.reporting.machine import ddrl_version
 from ddrl.reporting.phases import phase_ended
 from ddrl.reporting.progress import Progress, plain_console
 from ddrl.wording import counted
@@ -42,7 +43,6 @@ SHARE_SECONDS = 60.0  # network file systems remember for so long that a directo
 AGREEMENT_SECONDS = run_lock.REQUEUED_SECONDS + SHARE_SECONDS + MARGIN_SECONDS
 """How much longer than --start-seconds the ranks may take to agree: they may wait for a lock and for the directory."""
 JOB_END = "SLURM_JOB_END_TIME"  # seconds since 1970
-SILENCE = "start `ddrl doctor` as this job was started, with the same options: it looks for the cause"
 NOT_DRAWN = "no learning curve and no video, as the job was asked to end: `python -m ddrl.launch.finish {}` makes them"
 
 
@@ -82,7 +82,8 @@ def _accepted(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def mpi_world(job: Job, start_seconds: float) -> Any:
-    """MPI's communicator of all ranks. A rank that waits for the others for so long writes its stack, and exits.
+    """MPI's communicator of all ranks, whose messages arrive. A rank that waits too long for the others exits: with its
+    stack if MPI did not start in `start_seconds`, else with what to do about messages that do not arrive.
 
     Raises:
         UsageError: there is no MPI, or it does not know of the ranks that were started.
@@ -102,6 +103,8 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
             f"the launcher started {counted(job.size, 'rank')}, but MPI sees {size}, so the two do not match; use "
             "srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH), or the mpirun of the MPI that Python loads"
         )
+    with bounded_contact(job.rank, size, start_seconds):
+        _gathered(world, {})
     return world
 
 
@@ -109,8 +112,8 @@ def mpi_world(job: Job, start_seconds: float) -> Any:
 def bounded_agreement(rank: int, start_seconds: float) -> Iterator[None]:
     """A context in which the ranks have AGREEMENT_SECONDS longer than `start_seconds` to agree on the run.
 
-    MPI waits without a word for messages that do not arrive, as when it takes a wrong network. So rank 0 says after
-    `start_seconds` how to look for the cause.
+    MPI waits without a word for a rank that hangs, as on its file system. So rank 0 says after `start_seconds` how to
+    look for the cause.
     """
     said = f"ddrl: the ranks have not agreed on the run within {start_seconds:g} s; {SILENCE}"
     timer = threading.Timer(start_seconds, lambda: print(said, file=sys.stderr, flush=True))
@@ -315,8 +318,8 @@ def _gathered(world: Any, content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[str, str]]:
-    """This rank's wish, and what it tells rank 0: its host and version, and its refusal if it has one."""
-    report = {"host": socket.gethostname(), "version": version("ddrl")}
+    """This rank's wish, and what it tells rank 0: its machine and version, and its refusal if it has one."""
+    report = {"host": socket.gethostname(), "boot_id": boot_id(), "version": ddrl_version()}
     nowhere = io.StringIO()
     with contextlib.ExitStack() as quiet:
         if rank > 0:
@@ -333,8 +336,10 @@ def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[
 
 
 def _check_all(everyone: list[dict[str, str]]) -> None:
-    """Raises UsageError for the first rank that refuses, or has another version than rank 0."""
+    """Raises UsageError for the first rank that refuses, has another version than rank 0, or is on another machine of
+    the same name as an earlier one: it would share cores and GPUs with that."""
     first = everyone[0]
+    machines: dict[str, tuple[int, str | None]] = {}
     for rank, report in enumerate(everyone):
         if "refused" in report:
             where = f"rank {rank} on {report['host']}: " if rank and report["refused"] else ""
@@ -342,7 +347,13 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
         if report.get("version") != first.get("version"):
             raise UsageError(
                 f"rank {rank} on {report['host']} has ddrl {report['version']} and rank 0 on {first['host']} has "
-                f"{first['version']}: install one version that all nodes see"
+                f"{first['version']}: install it once, where all nodes see it"
+            )
+        earlier, machine = machines.setdefault(report["host"], (rank, report.get("boot_id")))
+        if report.get("boot_id") != machine:
+            raise UsageError(
+                f"ranks {earlier} and {rank} are on different machines that are both called {report['host']}: give "
+                "each a name of its own (hostnamectl set-hostname NAME)"
             )
         if report.get("plugins") != first.get("plugins"):
             loaded = ", ".join(plugin_modules.loaded())

@@ -68,7 +68,7 @@ on_nodes() {
   done
 }
 
-# check_nodes: every node has the same ddrl.
+# check_nodes: every node has the same ddrl, by its version and the mark of its source.
 check_nodes() {
   local found limit=${NODE_SECONDS:-600}
   # shellcheck disable=SC2016 # expanded on the nodes
@@ -76,7 +76,7 @@ check_nodes() {
     || heed_preemption || fail "not all nodes said within $limit s which ddrl they have; srun may have said why"
   [[ ! $ASKED ]] || return 0 # no run begins
   if [[ $(cut -d: -f2 <<<"$found" | sort -u) != " ddrl "* || $(cut -d: -f2 <<<"$found" | sort -u | wc -l) != 1 ]]; then
-    fail "the nodes differ (${found//$'\n'/, }): install one version where all see it, and name it as VENV in" \
+    fail "the nodes differ (${found//$'\n'/; }): install it once, where all see it, and name it as VENV in" \
       "${DDRL_SITE:-a site file}"
   fi
 }

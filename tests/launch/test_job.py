@@ -20,6 +20,7 @@ from ddrl.launch import job, outcome
 from ddrl.options.train_options import parse, settings_of
 from ddrl.options.wanted import Wanted, checked
 from ddrl.placement import start
+from ddrl.reporting import machine
 from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import EVALUATING
 from ddrl.roles import __main__ as rank_program
@@ -40,8 +41,24 @@ def test_the_first_rank_that_refuses_is_named_unless_it_is_rank_0():
 
 
 def test_versions_are_one():
-    with pytest.raises(UsageError, match="rank 1 on n2 has ddrl 0.9 and rank 0 on n1 has 1.0: install one"):
+    with pytest.raises(UsageError, match="rank 1 on n2 has ddrl 0.9 and rank 0 on n1 has 1.0: install it once"):
         job._check_all([FINE, {"host": "n2", "version": "0.9"}])
+
+
+def test_ranks_of_one_version_whose_source_differs_are_refused(monkeypatch):
+    own = job._parse(lambda: Wanted(resume_or_start(Path("run")).config, None), rank=0)[1]
+    monkeypatch.setattr(machine, "source_mark", lambda: "another")
+    other = job._parse(lambda: Wanted(resume_or_start(Path("run")).config, None), rank=1)[1] | {"host": "n2"}
+    with pytest.raises(UsageError, match=r"^rank 1 on n2 has ddrl [\d.]+, source another and rank 0 on"):
+        job._check_all([own, other])
+
+
+def test_machines_of_one_name_are_refused():
+    """Placement would take them for one. A name that two machines have is no name."""
+    n1, n2 = FINE | {"boot_id": "a"}, FINE | {"host": "n2", "boot_id": "b"}
+    job._check_all([n1, n2, n1, n2])
+    with pytest.raises(UsageError, match="^ranks 1 and 3 are on different machines that are both called n2: give each"):
+        job._check_all([n1, n2, n1, n2 | {"boot_id": "c"}])
 
 
 @pytest.mark.parametrize(

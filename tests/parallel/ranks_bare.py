@@ -1,7 +1,8 @@
 """`ddrl train` as one rank of a bare job, without TensorFlow (see tests/parallel/light.py): ranks_bare.py OPTION...
 
 TEST_HANGS names a rank that stops (SIGSTOP) before it has looked at the run directory; the others soon give up.
-TEST_SHARE_SECONDS is how long ranks look for the run directory.
+TEST_SHARE_SECONDS is how long ranks look for the run directory, and TEST_CONTACT_SHARE the share of --start-seconds
+that their first messages have.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ if __name__ == "__main__":
         from ddrl.launch import job
 
         job.SHARE_SECONDS = float(os.environ["TEST_SHARE_SECONDS"])
+    if "TEST_CONTACT_SHARE" in os.environ:
+        from ddrl.launch import contact
+
+        contact.SHARE = float(os.environ["TEST_CONTACT_SHARE"])
     if "TEST_HANGS" in os.environ:
         hang(os.environ["TEST_HANGS"])
     from ddrl.cli import main

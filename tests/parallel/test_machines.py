@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ nsenter --version
 hostname
 """
 SMALL = (*CATCH, "--workers", "1", "--parameter-servers", "1", "--no-evaluator")
-FORWARDED = ("PATH", "PYTHONPATH", LIGHT, "TEST_SHARE_SECONDS")
+FORWARDED = ("PATH", "PYTHONPATH", LIGHT, "TEST_SHARE_SECONDS", "TEST_CONTACT_SHARE")
 
 
 @pytest.fixture
@@ -55,19 +55,22 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def start(folder: Path, run_dir: Path, *argv: str, bind: str = "none") -> Job:
-    """Two ranks of a program: rank 0 on m1, rank 1 on m2, bound to so many cores."""
+def start(
+    folder: Path, run_dir: Path, *argv: str, bind: str = "none", machines: Mapping[str, str] | None = None
+) -> Job:
+    """Two ranks of a program: rank 0 on m1, rank 1 on m2, bound to so many cores. The script reads `machines`."""
     mpirun = [find_mpirun() or "", "--prtemca", "plm_ssh_agent", f"sh {SCRIPT}", "--host", "m1:1,m2:1", "-n", "2"]
     forwarded = [word for name in FORWARDED for word in ("-x", name)]
     words = [*mpirun, "--with-ft", "ulfm", "--bind-to", bind, *forwarded, sys.executable, *argv]
     own = [f"--unset={name}" for name in (SESSION_DIRECTORY, SEGMENT_DIRECTORY)]  # of the shared memory of neither
     environment = {LIGHT: "1", "PYTHONPATH": str(HERE.parents[1]), "TEST_SHARE_SECONDS": "1"}
-    environment |= rank_environment(as_root=True)
+    environment |= {"TEST_CONTACT_SHARE": "1"} | rank_environment(as_root=True) | dict(machines or {})
     return Job([*SPACES, SCRIPT, str(folder), "env", *own, *words], run_dir, environment)
 
 
-def train(folder: Path, run_dir: Path, *flags: str) -> Job:
-    return start(folder, run_dir, str(HERE / "ranks_bare.py"), *SMALL, *flags, "--run-dir", str(run_dir))
+def train(folder: Path, run_dir: Path, *flags: str, machines: Mapping[str, str] | None = None) -> Job:
+    argv = (str(HERE / "ranks_bare.py"), *SMALL, *flags, "--run-dir", str(run_dir))
+    return start(folder, run_dir, *argv, machines=machines)
 
 
 def test_ranks_on_two_machines_train_together(folder):
@@ -75,6 +78,23 @@ def test_ranks_on_two_machines_train_together(folder):
         assert job.wait() == 0, job.output
     assert {rank: note.host for rank, note in notes(job.run_dir).items()} == {0: "m1", 1: "m2"}
     assert result(job.run_dir)["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    "machines, second, network",
+    [({"NAME_OF_M2": "m1"}, "m1", "link0"), ({"BRIDGE": "1"}, "m2", "docker0, link0")],
+    ids=["one name", "a bridge of one address"],
+)
+def test_ranks_whose_messages_do_not_arrive_say_where_they_are_and_what_to_do(folder, machines, second, network):
+    with train(folder, folder / "run", machines=machines | {"TEST_CONTACT_SHARE": "0.01"}) as job:
+        job.wait()
+    said = [line for line in job.output.splitlines() if "ddrl: " in line]
+    for rank, host in enumerate(("m1", second)):
+        where = f"ddrl: rank {rank}, the first on {host} (network interfaces: {network}), gets no messages"
+        assert sum(where in line for line in said) == 1, job.output
+    assert "ddrl: MPI has started 2 ranks, but their messages did not arrive within 1.8 s: if the lines" in said[-1]
+    assert "(OMPI_MCA_btl_tcp_if_include is not set; " in said[-1] and len(said) == 3, job.output
+    assert not (folder / "run").exists()
 
 
 def test_a_directory_that_only_has_the_same_name_on_both_is_refused_in_one_line(folder):

@@ -108,3 +108,12 @@ def test_a_git_that_refuses_or_does_not_answer_tells_of_none(does, checkout, tmp
 def test_the_description_of_a_machine_has_the_commit(monkeypatch):
     monkeypatch.setattr(machine, "source_commit", lambda: "0123456789ab+changes")
     assert machine.describe()["commit"] == "0123456789ab+changes"
+
+
+def test_the_mark_of_the_source_is_equal_where_all_modules_are(tmp_path):
+    one, other = program(tmp_path / "one"), program(tmp_path / "other")
+    (other / "ddrl" / "notes.txt").write_text("no module")
+    (other / "ddrl" / ".#open.py").symlink_to("nowhere")  # of an editor
+    assert machine.source_mark(one) == machine.source_mark(other)
+    (other / "cluster" / "__init__.py").write_text("edited = True\n")
+    assert machine.source_mark(one) != machine.source_mark(other)
