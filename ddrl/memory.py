@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from ddrl.apex.memory import prefetch_bytes, segment_format, shard_bytes
 from ddrl.builders.replay import batches_ahead, period_steps, replay_size
 from ddrl.config import TrainConfig
 from ddrl.config.algorithm import FromDataPoints, FromRollouts
-from ddrl.envs import VectorEnvironment, make_environment
+from ddrl.envs.base import GameFacts
 from ddrl.errors import UsageError
 from ddrl.exchange.sharding import shard_ranges
 from ddrl.placement.resources import check_shards, rank_bytes
@@ -42,7 +41,7 @@ class Needs(NamedTuple):
     prefetch: int
 
 
-def needs_of(config: TrainConfig, environment: VectorEnvironment) -> Needs:
+def needs_of(config: TrainConfig, environment: GameFacts) -> Needs:
     """What the ranks of a run need memory for.
 
     Raises:
@@ -55,14 +54,13 @@ def needs_of(config: TrainConfig, environment: VectorEnvironment) -> Needs:
     return Needs(count, replay, rollouts, prefetch_bytes(config, environment))
 
 
-def memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> list[int]:
+def memory_of(config: TrainConfig, environment: GameFacts, assignments: Sequence[Assignment]) -> list[int]:
     """Bytes of memory that each rank needs, roughly.
 
     Raises:
-        UsageError: the game is unknown, or as `needs_of`.
+        UsageError: as `needs_of`.
     """
-    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
-        needs = needs_of(config, environment)
+    needs = needs_of(config, environment)
     shards = parameters_served(config, assignments, needs.parameters)
     return [memory_of_rank(config, rank, needs, shard) for rank, shard in zip(assignments, shards)]
 
@@ -90,7 +88,7 @@ def memory_of_rank(config: TrainConfig, rank: Assignment, needs: Needs, shard: i
 # of replays, rollouts and batches -------------------------------------------------------------------------------------
 
 
-def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
+def replay_bytes(config: TrainConfig, environment: GameFacts) -> int:
     """Bytes of a worker's full replay and of its steps that are not in it yet; 0 if the algorithm has no replay.
 
     With Ape-X they are those of a full replay shard and of the batches that it sends.
@@ -103,7 +101,7 @@ def replay_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
     return Replay.bytes_for(**replay_size(config, environment)) + acted * _observation_bytes(environment)
 
 
-def rollout_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
+def rollout_bytes(config: TrainConfig, environment: GameFacts) -> int:
     """Bytes of the observations in a worker's rollouts and in its pool of data-points; 0 if it has neither."""
     return (_in_rollouts(config) + _in_pool(config)) * _observation_bytes(environment)
 
@@ -120,7 +118,7 @@ def _in_pool(config: TrainConfig) -> int:
     return slots_of(config.batch_size, data.epochs, data.pool_batches) if isinstance(data, FromDataPoints) else 0
 
 
-def _observation_bytes(environment: VectorEnvironment) -> int:
+def _observation_bytes(environment: GameFacts) -> int:
     return math.prod(environment.observation_shape) * np.dtype(environment.observation_dtype).itemsize
 
 
@@ -129,7 +127,7 @@ def replays_of(config: TrainConfig) -> int:
     return config.apex.replay_shards if config.apex.actors else config.exchange.workers
 
 
-def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: int, available: float) -> None:
+def check_replay(config: TrainConfig, environment: GameFacts, replays: int, available: float) -> None:
     """Checks that so many replays, of workers or shards, together fit into the `available` bytes.
 
     Raises:
@@ -140,7 +138,7 @@ def check_replay(config: TrainConfig, environment: VectorEnvironment, replays: i
     check_memory(replays * replay_bytes(config, environment), available, whose)
 
 
-def check_rollouts(config: TrainConfig, environment: VectorEnvironment, workers: int, available: float) -> None:
+def check_rollouts(config: TrainConfig, environment: GameFacts, workers: int, available: float) -> None:
     """Checks that what so many workers act before they learn from it, and their batches, fit into the `available`
     bytes together, and so do a worker's targets that are distributions.
 
@@ -174,7 +172,7 @@ def check_rollouts(config: TrainConfig, environment: VectorEnvironment, workers:
     )
 
 
-def _check_distributions(config: TrainConfig, environment: VectorEnvironment, available: float) -> None:
+def _check_distributions(config: TrainConfig, environment: GameFacts, available: float) -> None:
     """Checks the targets that are computed at once: a projection compares each of their atoms with all of them."""
     atoms, ahead = getattr(config.algorithm, "atoms", 0), algorithm_of(config.algorithm).targets
     if not atoms or ahead is None:

@@ -31,6 +31,8 @@ FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
 RESULT, STOP, STALLED, TRAINED = "result.json", "stop", "stalled", "trained"
 LOGGERS, HASHES = "loggers.json", "parameter_hashes.txt"
+GOES_ON = "ddrl: warning: the run goes on: "
+"""Begins the line of LOG that says which process a run does without, behind the last words of that process."""
 STALE = (STOP, RESULT, STALLED, TRAINED)
 """Files that the ranks of one start leave for the process that waits for them, and that must be gone at the next."""
 LEFT_BY_A_START = re.compile(

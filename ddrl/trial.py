@@ -23,13 +23,13 @@ from ddrl.rundir import config_from_dict, config_to_dict
 from ddrl.structured import space_facts, space_from, type_of, type_text
 
 if TYPE_CHECKING:
-    from ddrl.envs import VectorEnvironment
+    from ddrl.envs.base import GameFacts
 
 ROWS = 2
 REFUSAL = "ddrl: "  # with which the lines of `programs.say` begin
 
 
-def try_network(config: TrainConfig, environment: VectorEnvironment) -> None:
+def try_network(config: TrainConfig, environment: GameFacts) -> None:
     """Checks a user's network in a separate process.
 
     Args:

@@ -47,7 +47,7 @@ def forked_ranks(monkeypatch) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """A test's plugins are not there for the next; what ddrl itself registers, when it is first needed, stays."""
+    """A test's plugins and trials of games are not there for the next; what ddrl registers itself when needed stays."""
     registered, loaded, modules = plugin_modules._registered(), dict(plugin_modules._loaded), set(sys.modules)
     named = set(plugin_modules._named)
     yield
@@ -61,6 +61,8 @@ def forgotten() -> Iterator[None]:
     plugin_modules._loaded.update(loaded)  # a test may have emptied both
     plugin_modules._named.clear()
     plugin_modules._named.update(named)
+    if settings := sys.modules.get("ddrl.options.game_settings"):
+        settings.forget_trials()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,7 +7,6 @@ import pytest
 from cluster.topology import Seat
 from ddrl import cli
 from ddrl.commands import plan
-from ddrl.envs import make_environment as make
 from ddrl.types import Machine
 
 CATCH = ["ba3c", "--game", "ddrl/Catch-v0", "--network", "mlp"]
@@ -207,13 +206,6 @@ def test_a_plan_tells_of_what_the_actions_of_the_game_make_vain(capsys):
     warnings = json.loads(capsys.readouterr().out)["warnings"]
     vain = "--eval-epsilon 0.1 does nothing in this run: only a game with discrete actions uses it"
     assert vain in warnings
-
-
-def test_a_plan_makes_the_game_once(capsys, monkeypatch):
-    made = []
-    monkeypatch.setattr(plan, "make_environment", lambda *given, **more: made.append(1) or make(*given, **more))
-    assert planned(capsys, "--workers", "1", "--parameter-servers", "0")["source"] == "this machine"
-    assert made == [1]
 
 
 def test_rollouts_and_pools_are_in_the_memory_of_workers(capsys):

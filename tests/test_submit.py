@@ -182,7 +182,7 @@ def test_the_runs_that_help_shows_can_be_submitted(ddrl):
 
 def test_words_of_users_stay_words(here, ddrl, monkeypatch):
     # There is no such wrapper.
-    monkeypatch.setattr("ddrl.options.wanted.check_game", lambda config, machine, resumes, tried: None)
+    monkeypatch.setattr("ddrl.options.wanted.check_game", lambda config, machine, resumes: None)
     (here / "site.conf").write_text(f"SBATCH_ACCOUNT={shlex.quote(HOSTILE)}\n")
     text = script_of(
         ddrl, "--run-dir", f"runs/{HOSTILE}", "--wrappers", f"x{HOSTILE}\nsecond line", "--site", "site.conf",

@@ -6,14 +6,13 @@ from ddrl.apex.packing import WORD, BatchFormat
 from ddrl.apex.segment import SegmentFormat
 from ddrl.apex.shard_replay import ShardReplay
 from ddrl.config import TrainConfig
-from ddrl.envs import VectorEnvironment
-from ddrl.envs.base import frames_of
+from ddrl.envs.base import GameFacts, frames_of
 from ddrl.structured import type_text
 
 BATCHES_ON_THEIR_WAY = 3  # most batches that a learner has asked a replay shard for and not received
 
 
-def segment_format(config: TrainConfig, environment: VectorEnvironment) -> SegmentFormat:
+def segment_format(config: TrainConfig, environment: GameFacts) -> SegmentFormat:
     """The format of the segments that the actors of Ape-X send.
 
     Raises:
@@ -39,7 +38,7 @@ def shard_bytes(config: TrainConfig, format: SegmentFormat) -> int:
     return ShardReplay.bytes_for(format, config.shard_capacity, config.apex.eviction_exponent) + batches
 
 
-def prefetch_bytes(config: TrainConfig, environment: VectorEnvironment) -> int:
+def prefetch_bytes(config: TrainConfig, environment: GameFacts) -> int:
     """Bytes of memory of the batches that a learner has from replay shards; 0 without Ape-X."""
     if not config.apex.actors:
         return 0

@@ -13,7 +13,7 @@ import numpy as np
 from ddrl.algorithms import Exploration, algorithm_of
 from ddrl.config import AlgorithmConfig, TrainConfig
 from ddrl.envs import VectorEnvironment
-from ddrl.envs.base import frames_of
+from ddrl.envs.base import GameFacts, frames_of
 from ddrl.errors import UsageError
 from ddrl.kept_checkpoints import KeptCheckpoints
 from ddrl.networks.network import Network
@@ -89,7 +89,7 @@ def target_function(
     return ahead and TargetFunction(network, ahead.of, config.algorithm, *observations, chunk)
 
 
-def replay_size(config: TrainConfig, environment: VectorEnvironment) -> dict[str, Any]:
+def replay_size(config: TrainConfig, environment: GameFacts) -> dict[str, Any]:
     """The arguments of a worker's `Replay` that its memory depends on."""
     return {
         "capacity": config.replay.replay_capacity,

@@ -27,6 +27,7 @@ from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch.processes import end_session
 from ddrl.options import command_line, early_options, train_options
+from ddrl.options.game_settings import tried_game
 from ddrl.placement.ranks import sizes_of
 from ddrl.placement.resources import check_machine, this_machine
 from ddrl.programs import python_command
@@ -112,7 +113,7 @@ def _memory_of(config: TrainConfig, assignments: Sequence[Assignment]) -> Sequen
     """Bytes of memory of each rank, as `ddrl plan` shows them."""
     from ddrl.memory import memory_of  # only rank 0 needs what it imports
 
-    return memory_of(config, assignments)
+    return memory_of(config, tried_game(config.environment), assignments)
 
 
 def _outside() -> str:

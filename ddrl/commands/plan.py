@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections import Counter
@@ -15,11 +14,12 @@ from cluster.slurm import read_allocation
 from cluster.topology import Seat, allotted, balanced, gather_seats, made_up, this_seat, usable_cores
 from ddrl import checks
 from ddrl.config import TrainConfig, validation
-from ddrl.envs import VectorEnvironment, make_environment
+from ddrl.envs.base import GameFacts
 from ddrl.errors import UsageError
 from ddrl.exchange.optimizers import make_optimizer
 from ddrl.memory import Needs, check_replay, check_rollouts, memory_of_rank, needs_of, parameters_served, replays_of
 from ddrl.options import command_line, train_options
+from ddrl.options.game_settings import tried_game
 from ddrl.options.unread import unread
 from ddrl.placement.ranks import groups_of, place_ranks, threads_for
 from ddrl.placement.resources import check_machine, machine_warnings, this_machine
@@ -80,11 +80,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     job = detect_job(environ)
     if job is not None and job.rank > 0:
         return 0
-    with contextlib.closing(make_environment(config.environment, num_envs=1)) as environment:
-        vain = unread(config, arguments.chosen, environment.action_space)
-        warnings = [*arguments.notes, *vain, *validation.warnings(config)]
-        warnings += _doubts(config, environment) if source == HERE else []
-        needs = needs_of(config, environment)
+    game = tried_game(config.environment)
+    vain = unread(config, arguments.chosen, game.action_space)
+    warnings = [*arguments.notes, *vain, *validation.warnings(config)]
+    warnings += _doubts(config, game) if source == HERE else []
+    needs = needs_of(config, game)
     warnings += warnings_of(seats, assignments, crowds=source != HERE)  # `_doubts` has that of this machine
     content = as_json(config, needs, source, seats, assignments, warnings)
     if nodes.json:
@@ -94,14 +94,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     return 0
 
 
-def _doubts(config: TrainConfig, environment: VectorEnvironment) -> list[str]:
+def _doubts(config: TrainConfig, game: GameFacts) -> list[str]:
     """Warnings that the run would be refused here, or would be slow. A plan can be made all the same."""
     here = this_machine()
     warnings = machine_warnings(config, here)
     try:
         check_machine(config, here)
-        check_replay(config, environment, replays_of(config), here.memory_bytes)
-        check_rollouts(config, environment, config.exchange.workers, here.memory_bytes)
+        check_replay(config, game, replays_of(config), here.memory_bytes)
+        check_rollouts(config, game, config.exchange.workers, here.memory_bytes)
     except UsageError as error:
         return [f"`ddrl train` refuses this here: {error}", *warnings]
     return warnings

@@ -16,6 +16,7 @@ from ddrl import checks
 from ddrl.config import TrainConfig
 from ddrl.memory import memory_of
 from ddrl.options import early_options
+from ddrl.options.game_settings import tried_game
 from ddrl.placement.ranks import place_ranks
 from ddrl.slurm.script import common, has_memory, minutes_for, output_in, script_of, warning_seconds
 from ddrl.slurm.site import Site
@@ -143,5 +144,6 @@ class SlurmJob(NamedTuple):
 
 def megabytes_per_cpu(config: TrainConfig, cpus_per_rank: int) -> int:
     """Megabytes of memory for each processor, enough for the largest rank."""
-    most = max(memory_of(config, place_ranks(config, [Seat()] * config.ranks))) / BYTES_PER_MEGABYTE
+    assignments = place_ranks(config, [Seat()] * config.ranks)
+    most = max(memory_of(config, tried_game(config.environment), assignments)) / BYTES_PER_MEGABYTE
     return max(LEAST_MEGABYTES, math.ceil(most / cpus_per_rank))

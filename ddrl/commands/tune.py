@@ -128,7 +128,7 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
         why = f"trials with --score {plan.score} have {'one' if plan.score == 'evaluation' else 'none'}; leave it out"
         checks.refuse(config.evaluation, "evaluator", why)
     tried = check(plan.of_trials, plan.space)
-    actions = check_game(plan.of_trials, share, tried=asked.tried)
+    actions = check_game(plan.of_trials, share)
     for line in unread(tried[0], asked.chosen, actions):
         if all(line in unread(each, asked.chosen, actions) for each in tried):
             train_options.warn(f"warning: {line}")

@@ -31,6 +31,7 @@ __all__ = [
     "VectorEnvironment",
     "environment_seeds",
     "find_protocol",
+    "for_trial",
     "is_light",
     "make_environment",
     "make_for_trial",
@@ -86,20 +87,29 @@ def make_environment(
     return env
 
 
-def make_for_trial(config: EnvironmentConfig) -> VectorEnvironment:
-    """One game to be tried before a run starts.
+def for_trial(config: EnvironmentConfig) -> EnvironmentConfig:
+    """What of `config` matters when the game is tried before a run starts.
 
-    If it is light (`is_light`), it is the plain game, and its environment is reset only once: the reset that shows
-    whether it gives masks also begins the game. As in training, it is stepped in the calling thread, or in a process
-    with `simulator_processes`.
+    If it is light (`is_light`), it is the plain game, which as in training is stepped in the calling thread, or in a
+    process with `simulator_processes`.
+    """
+    if not is_light(config):
+        return config
+    return dataclasses.replace(plain_game(config), simulator_processes=config.simulator_processes)
+
+
+def make_for_trial(config: EnvironmentConfig) -> VectorEnvironment:
+    """One game to be tried before a run starts, with settings from `for_trial`.
+
+    If it is light, its environment is reset only once: the reset that shows whether it gives masks also begins the
+    game.
 
     Raises:
         UsageError: as make_environment.
     """
     if not is_light(config):
         return make_environment(config, num_envs=1)
-    plain = dataclasses.replace(plain_game(config), simulator_processes=config.simulator_processes)
-    return _make(plain, 1, batch_size=0, threads=1, cores=(), trial=True)
+    return _make(config, 1, batch_size=0, threads=1, cores=(), trial=True)
 
 
 def is_light(config: EnvironmentConfig) -> bool:

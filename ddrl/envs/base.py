@@ -35,29 +35,37 @@ class Step(NamedTuple):
     life_lost: np.ndarray
 
 
-class VectorEnvironment(Protocol):
-    """num_envs environments behind one recv/send pair; used by one thread.
+class GameFacts(Protocol):
+    """What networks and memory depend on in a game, whether it can still be played or was closed.
 
     Attributes:
-        num_envs: environments, numbered 0..num_envs-1.
-        batch_size: rows per recv.
-        players: rows of one game, next to each other, that share its episodes and its score; 1 except in football.
         observation_shape: shape of one environment's observation; channels first for images of Atari; () if the
             observation has several fields.
         observation_dtype: uint8, float32, bool, or fields of these (`ddrl.structured`).
         action_space: what `send` takes.
         stamp: protocol and every explicit setting, the backend ('native', 'gymnasium' or 'envpool') and package
             versions; JSON-able.
+    """
+
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype
+    action_space: ActionSpace
+    stamp: dict
+
+
+class VectorEnvironment(GameFacts, Protocol):
+    """num_envs environments behind one recv/send pair; used by one thread.
+
+    Attributes:
+        num_envs: environments, numbered 0..num_envs-1.
+        batch_size: rows per recv.
+        players: rows of one game, next to each other, that share its episodes and its score; 1 except in football.
         can_save_state: whether get_state and set_state work, so that an environment continues bit for bit.
     """
 
     num_envs: int
     batch_size: int
     players: int
-    observation_shape: tuple[int, ...]
-    observation_dtype: np.dtype
-    action_space: ActionSpace
-    stamp: dict
     can_save_state: bool
 
     def reset(self, seed: int) -> None:
@@ -119,7 +127,7 @@ class InTurn:
             raise RuntimeError(f"{call or due} called where {self._due} is due")
 
 
-def frames_of(environment: VectorEnvironment) -> int:
+def frames_of(environment: GameFacts) -> int:
     """The number of frames stacked in an observation, so that a replay can keep each frame once.
 
     It is 1 for an environment with wrappers, which may have changed the observation.

@@ -109,7 +109,7 @@ def report(
 
 def _cause(overdue: str, tail: Sequence[str]) -> str:
     """Why a run without a result failed, in one line, by what was seen of its ranks and by the lines that they left."""
-    found = ERROR.search("\n".join(tail))
+    found = ERROR.search("\n".join(tail).rpartition(rundir.GOES_ON)[2])  # not of a process that the run outlived
     error = shortened(next(filter(None, found.groups()))) if found else ""
     if overdue or error:
         return f"{overdue} ({error})" if overdue and error else overdue or error

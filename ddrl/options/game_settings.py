@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,24 +24,28 @@ from ddrl.trial import try_network
 from ddrl.types import ActionSpace, Continuous, Machine
 
 if TYPE_CHECKING:
-    from ddrl.envs import Step, VectorEnvironment
+    from ddrl.envs.base import GameFacts, Step
+
+TRIAL_SEED = 0  # whatever --seed is, so that the runs of a study share a trial
 
 
-class TriedGame(NamedTuple):
-    """A game that was tried before any rank starts.
+@dataclasses.dataclass
+class TriedGame:
+    """What is known of a game that was tried before any rank starts.
 
     Attributes:
-        environment: the game, closed again.
+        observation_shape, observation_dtype, action_space, stamp: as `GameFacts`.
         rows: what its first reset and its first step gave; empty for a game that needs no trial.
     """
 
-    environment: VectorEnvironment
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype
+    action_space: ActionSpace
+    stamp: dict
     rows: tuple[Step, ...]
 
 
-def check_game(
-    config: TrainConfig, machine: Machine, resumes: bool = False, tried: TriedGame | None = None
-) -> ActionSpace:
+def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> ActionSpace:
     """Checks settings and their game before any rank starts; returns the space of the game's actions.
 
     Args:
@@ -47,7 +53,6 @@ def check_game(
         machine: the machine on which they are checked.
         resumes: a run goes on from a checkpoint of its own. It no longer needs that of --init-from, which may be gone,
             and keeps options of its network that do nothing.
-        tried: the game, if it was tried while the settings were read (None: it is tried now).
 
     Raises:
         UsageError: neither the emulator nor Gymnasium has the game; its reset or step fails, or gives what a run would
@@ -58,50 +63,64 @@ def check_game(
     """
     from ddrl.memory import check_replay, check_rollouts, replays_of
 
-    tried = tried or tried_game(config.environment, config.run.seed)
-    environment = tried.environment
-    refuse_not_finite(config, tried)
-    algorithms.check_action_space(config, environment.action_space)
+    game = tried_game(config.environment)
+    refuse_not_finite(config, game)
+    algorithms.check_action_space(config, game.action_space)
     if step := named_step_function(config.optimizer.optimizer):
         step.kernel()
     if resumes:
         config = config.changed(run={"init_from": ""})
     else:
-        refuse_unread(config, environment)
+        refuse_unread(config, game)
     if not is_own(config.network):
-        try_network(config, environment)  # and --init-from: only the process that makes it knows its tensors
+        try_network(config, game)  # and --init-from: only the process that makes it knows its tensors
     elif config.run.init_from:
-        observations = environment.observation_shape, environment.observation_dtype
-        network = algorithms.network_for(config, *observations, environment.action_space)
+        network = algorithms.network_for(config, game.observation_shape, game.observation_dtype, game.action_space)
         source_of(config.run.init_from, network.parameter_shapes)
     alone = detect_job(os.environ) is not None  # the other ranks of a job may be on other machines
-    check_replay(config, environment, 1 if alone else replays_of(config), machine.memory_bytes)
-    check_rollouts(config, environment, 1 if alone else config.exchange.workers, machine.memory_bytes)
-    return environment.action_space
+    check_replay(config, game, 1 if alone else replays_of(config), machine.memory_bytes)
+    check_rollouts(config, game, 1 if alone else config.exchange.workers, machine.memory_bytes)
+    return game.action_space
 
 
-def tried_game(config: EnvironmentConfig, seed: int) -> TriedGame:
+def tried_game(config: EnvironmentConfig) -> TriedGame:
     """Tries a game before any rank starts: an environment that a user may have written is reset and stepped once.
 
-    Args:
-        config: game and its settings.
-        seed: of a run.
+    It is tried once for all that ask in a command, also if it fails: making it may take a user's environment minutes.
 
     Raises:
         UsageError: the game cannot be made; or its reset or step fails, or gives what a run would refuse, too.
     """
+    from ddrl.envs import for_trial
+
+    tried = _trial(for_trial(config))
+    if isinstance(tried, UsageError):
+        raise tried
+    return tried
+
+
+@functools.cache
+def _trial(config: EnvironmentConfig) -> TriedGame | UsageError:
+    """What came of a trial; the environment itself, which may be large, is not kept."""
     from ddrl.envs import is_light, make_for_trial
     from ddrl.envs.spaces import no_actions
 
-    environment = make_for_trial(config)
-    with contextlib.closing(environment):
-        if not is_light(config):
-            return TriedGame(environment, ())
-        environment.reset(seed)
-        start = environment.recv()
-        legal = legal_actions(start.observation)
-        environment.send(no_actions(environment.action_space, len(start.env_id), legal))
-        return TriedGame(environment, (start, environment.recv()))
+    rows: tuple[Step, ...] = ()
+    try:
+        with contextlib.closing(make_for_trial(config)) as game:
+            if is_light(config):
+                game.reset(TRIAL_SEED)
+                start = game.recv()
+                game.send(no_actions(game.action_space, len(start.env_id), legal_actions(start.observation)))
+                rows = start, game.recv()
+            return TriedGame(game.observation_shape, game.observation_dtype, game.action_space, game.stamp, rows)
+    except UsageError as error:
+        return error
+
+
+def forget_trials() -> None:
+    """Has games tried anew: in a notebook, they may have changed since the last run."""
+    _trial.cache_clear()
 
 
 def refuse_not_finite(config: TrainConfig, tried: TriedGame) -> None:
@@ -132,41 +151,40 @@ def _not_finite(observation: np.ndarray) -> str:
     return ""
 
 
-def refuse_unread(config: TrainConfig, environment: VectorEnvironment) -> None:
+def refuse_unread(config: TrainConfig, game: GameFacts) -> None:
     """Refuses options of the network that the network of a new run would not read; a user's network may read all."""
     from ddrl.networks.structured import StructuredNetwork
 
     network = config.network
     if is_own(network) and network.network != "ba3c":
         checks.unused(network, "only --network ba3c has this layer; leave it out", "fc_neurons")
-    if not isinstance(environment.action_space, Continuous):
+    if not isinstance(game.action_space, Continuous):
         why = f"actions of {config.environment.game} are not continuous, so they have no deviation; give 0"
         checks.unused(network, why, "initial_log_deviation")
-    shape, dtype = environment.observation_shape, environment.observation_dtype
+    shape, dtype = game.observation_shape, game.observation_dtype
     if network.network not in DENSE or not field_types(dtype):
         return
-    if isinstance(algorithms.network_for(config, shape, dtype, environment.action_space), StructuredNetwork):
+    if isinstance(algorithms.network_for(config, shape, dtype, game.action_space), StructuredNetwork):
         why = f"observations of {config.environment.game} have an image among their entries, and its network has "
         why += "layers of its own; leave it out, or the preset that sets it"
         checks.unused(network, why, "hidden_layers", "activation", "layer_norm")
 
 
-def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str, TriedGame | None]:
+def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str]:
     """The settings with mlp in place of a network for images if the game has no images, and a note of that.
 
-    Otherwise the settings as they are, and an empty note. The third is the game, if it was tried to know that.
+    Otherwise the settings as they are, and an empty note.
+
+    Raises:
+        UsageError: as `tried_game`, if it takes a trial to know.
     """
     from ddrl.envs.game_names import FOOTBALL, atari_rom
 
     game, network = config.environment.game, config.network.network
     if network not in CONVOLUTIONAL or game.startswith(FOOTBALL) or atari_rom(game) is not None:
-        return config, "", None
-    try:
-        tried = tried_game(config.environment, config.run.seed)
-    except UsageError:  # a game that is refused later
-        return config, "", None
-    environment = tried.environment
-    shape, dtype, space = environment.observation_shape, environment.observation_dtype, environment.action_space
+        return config, ""
+    tried = tried_game(config.environment)
+    shape, dtype, space = tried.observation_shape, tried.observation_dtype, tried.action_space
     try:
         algorithms.network_for(config, shape, dtype, space)
     except UsageError:
@@ -174,8 +192,8 @@ def with_fitting_network(config: TrainConfig) -> tuple[TrainConfig, str, TriedGa
             fitting = config.changed(network={"network": DENSE[0]})
             algorithms.network_for(fitting, shape, dtype, space)
             note = f"{game} has no images, which --network {network} needs; using --network {DENSE[0]}"
-            return fitting, note, tried
-    return config, "", tried
+            return fitting, note
+    return config, ""
 
 
 def unusual(config: TrainConfig, space: ActionSpace, presets: bool) -> Iterator[str]:

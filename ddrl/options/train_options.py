@@ -19,7 +19,7 @@ from ddrl.config import RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.options import command_line, config_files, train_help
 from ddrl.options.early_options import Parser, joined, take_plugins
-from ddrl.options.game_settings import TriedGame, with_fitting_network
+from ddrl.options.game_settings import forget_trials, with_fitting_network
 from ddrl.options.named_settings import algorithms_with, plain, typed, with_settings
 from ddrl.options.other_libraries import meant_by
 from ddrl.resumable import check_resumable, with_schedules_of
@@ -69,8 +69,6 @@ class TrainArguments:
     chosen: tyro.conf.Suppress[tuple[str, ...]] = dataclasses.field(default=(), compare=False)
     """Names in snake case of settings that were given, except those that a file leaves as they would be without it: a
     file of --print-config has them all."""
-    tried: tyro.conf.Suppress[TriedGame | None] = dataclasses.field(default=None, compare=False)
-    """The game, if it was tried to choose a network that fits it."""
 
     @property
     def trains_more(self) -> bool:
@@ -172,6 +170,7 @@ def settings_of(
             raise UsageError(f"{name} is {text!r:.80}, which is not a str")
     if "plugins" in names:  # the name in config.json
         raise UsageError("plugins: there is no such setting; did you mean plugin?")
+    forget_trials()
     file = config_files.read(path) if path else config_files.ConfigFile("", {})
     new = [*plugin_modules.load_named(file.texts("plugin"), anew=True), *plugin_modules.load_named(plugin)]
     plugin_modules.refuse_changed(new)  # before a preset of the old file is made
@@ -252,11 +251,20 @@ def _gone_on(start: TrainArguments, arguments: TrainArguments) -> TrainArguments
 
 
 def _fitting(arguments: TrainArguments) -> TrainArguments:
-    """The arguments, with a network that fits the game if no network was given."""
+    """The arguments, with a network that fits the game if no network was given.
+
+    Raises:
+        UsageError: settings are to be printed, and the game, on which they depend, fails as it is tried.
+    """
     if arguments.resume or "network" in arguments.given:
         return arguments
-    config, note, tried = with_fitting_network(arguments.config)
-    return dataclasses.replace(arguments, config=config, notes=(note,) if note else (), tried=tried)
+    try:
+        config, note = with_fitting_network(arguments.config)
+    except UsageError:
+        if arguments.print_config:
+            raise
+        return arguments  # whoever needs the game asks for its trial, which is not repeated, and refuses
+    return dataclasses.replace(arguments, config=config, notes=(note,) if note else ())
 
 
 def _read(

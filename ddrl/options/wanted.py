@@ -69,7 +69,7 @@ def ready(
     check_names(config.run.loggers, config.run.callbacks)
     if with_game:
         config = config if has_checkpoint else with_source_fixed(config)
-        space = check_game(config, machine, resumes=has_checkpoint, tried=arguments.tried)
+        space = check_game(config, machine, resumes=has_checkpoint)
         control = "mujoco" in {*algorithms.names()[arguments.algorithm].presets} - {arguments.preset}
         told = [] if arguments.resume else unusual(config, space, control)
         vain = [f"warning: {line}" for line in unread(config, arguments.chosen, space)]

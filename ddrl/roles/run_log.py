@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,11 @@ from ddrl.reporting.metrics import MetricsWriter, lines_of, read_metrics
 from ddrl.reporting.phases import phase_ended, take_phases
 from ddrl.reporting.rank_metrics import REPORT_SECONDS, RankMetrics
 from ddrl.roles.time_left import TimeLeft, plan
+from ddrl.rundir import GOES_ON
+
+OUTLIVED = ("worker_lost", "evaluator_lost", "actor_lost", "replay_shard_lost", "actor_restarted")
+"""Events of processes that the run does without. What these said last is not why it may end later."""
+STDERR = 2  # log.txt, also in a job, where sys.stderr is not
 
 
 def changed_plugins(run_dir: Path, plugins: Mapping[str, str]) -> list[str]:
@@ -79,8 +86,11 @@ class RunLog:
         return self._seconds_before + time.monotonic() - self.began
 
     def event(self, name: str, text: str, **fields: Any) -> None:
-        """Appends an event; see `MetricsWriter.event`."""
+        """Appends an event; see `MetricsWriter.event`. Those in OUTLIVED become lines of log.txt, too."""
         self._writer.event(name, text, self.wall_seconds, **fields)
+        if name in OUTLIVED:
+            with contextlib.suppress(OSError):  # no run ends for a line that is only read if it fails
+                os.write(STDERR, f"{GOES_ON}{text}\n".encode())
 
     def phase(self, version: int) -> dict[str, Any]:
         """The phase of the run and the time that is left, at this version; see `TimeLeft.now`."""

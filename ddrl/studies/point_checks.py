@@ -82,18 +82,14 @@ def check_environments(configs: Iterable[TrainConfig]) -> None:
 
     Once a study has begun, its points record such failures themselves, as the tasks of a Slurm array must.
     """
-    from ddrl.envs import plain_game
     from ddrl.options.game_settings import refuse_not_finite, refuse_unread, tried_game
 
-    tried: dict[Any, Any] = {}
     configs = list(configs)
     refuse_equal(configs)
     for config in configs:
-        game = plain_game(config.environment)
-        if game not in tried:
-            tried[game] = tried_game(game, config.run.seed)
-        refuse_not_finite(config, tried[game])
-        refuse_unread(config, tried[game].environment)
+        game = tried_game(config.environment)
+        refuse_not_finite(config, game)
+        refuse_unread(config, game)
 
 
 def _given(settings: StudySettings) -> set[str]:

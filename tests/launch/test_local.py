@@ -502,6 +502,7 @@ def test_log_tail_keeps_other_framed_messages(tmp_path):
     assert outcome.log_tail(tmp_path / "none") == outcome.log_tail(tmp_path / "pipe") == []
 
 
+LOST = ["Fatal Python error: Segmentation fault", "", f"{rundir.GOES_ON}worker 1 (rank 1) died; training goes on"]
 TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 7, in f', "    raise error", "    ^^^^^^^^^^^"]
 
 
@@ -517,6 +518,9 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 7, in f'
         ),
         (["ddrl: warning: old", "ddrl: cannot write", *TRACEBACK, "ValueError: second"], "", "cannot write"),
         (["Fatal Python error: Segmentation fault", "", "Thread 0x1:"], "", "Fatal Python error: Segmentation fault"),
+        ([*LOST, "the end"], "", "no result; the log ends with: the end"),
+        ([*LOST, *TRACEBACK, "ValueError: second"], "", "ValueError: second"),
+        ([*LOST, *LOST, "Fatal Python error: Aborted"], "", "Fatal Python error: Aborted"),
         (["the beginning", "the end"], "", "no result; the log ends with: the end"),
         (["x" * 2000], "", f"no result; the log ends with: {'x' * 1000} ..."),
         (FAREWELL, "", f"no result; the log ends with: {FAREWELL[1]} Exit code: 1"),

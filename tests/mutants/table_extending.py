@@ -199,9 +199,9 @@ MUTANTS = (
     ),
     Mutant(
         "game-is-made-again-once-its-network-is-chosen",
-        "ddrl/options/wanted.py",
-        "resumes=has_checkpoint, tried=arguments.tried)",
-        "resumes=has_checkpoint)",
+        "ddrl/options/game_settings.py",
+        "tried = _trial(for_trial(config))",
+        "tried = _trial.__wrapped__(for_trial(config))",
         ("tests/options/test_game_settings.py::test_the_trial_of_a_game_also_shows_which_network_fits",),
         "An environment that takes minutes to begin takes twice as many.",
     ),

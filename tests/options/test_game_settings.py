@@ -6,18 +6,17 @@ import contextlib
 import os
 import sys
 
-import gymnasium
 import numpy as np
 import pytest
 
 from ddrl import plugins, trial
-from ddrl.commands import tune
 from ddrl.errors import UsageError
 from ddrl.options import train_options
-from ddrl.options.game_settings import check_game
+from ddrl.options.game_settings import check_game, tried_game
 from ddrl.options.wanted import ready
 from ddrl.studies.point_checks import check_environments
 from ddrl.types import Discrete, Machine
+from tests.options.begins import BITS, BOX, DISCRETE, STEP
 
 pytestmark = pytest.mark.slow  # Gymnasium is imported
 MACHINE = Machine(2, 16 * 10**9)
@@ -69,41 +68,6 @@ def test_clipped_rewards_of_continuous_control_are_told(line, remedy):
     assert [text.rpartition("; give ")[2] for text in said] == ([remedy] if remedy else [])
 
 
-DISCRETE, BOX, BITS = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.MultiBinary(2)
-STEP = (np.zeros(2), 0.0, False, False, {})
-
-
-class Begins(gymnasium.Env):
-    """Its reset gives this observation and info, and its step gives, or raises, what it was told to.
-
-    Args:
-        called: takes a name for each time that it is made, and for each call of reset and step.
-    """
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
-
-    def __init__(self, observation, actions, step=STEP, called=lambda name: None, **info):
-        self.action_space, self._start, self._step, self._called = actions, (observation, info), step, called
-        called("make")
-
-    def reset(self, *, seed=None, options=None):
-        self._called("reset")
-        return self._start
-
-    def step(self, action):
-        self._called("step")
-        if isinstance(self._step, BaseException):
-            raise self._step
-        return self._step(action) if callable(self._step) else self._step
-
-
-@pytest.fixture
-def begins():
-    """Registers an environment that begins so, as the game begins."""
-    yield lambda *start, **info: plugins.register_environment("begins", lambda: Begins(*start, **info))
-    plugins.environments.remove("begins")
-
-
 @pytest.mark.parametrize(
     "observation, actions, info, message",
     [
@@ -136,8 +100,8 @@ STEPS = {
     "text": ((np.array(["a", "b"]), *STEP[1:]), "gave an observation beyond its space"),
     "a NaN": ((np.array([0, np.nan]), *STEP[1:]), "gave nan in its observation from its first step: have it give fini"),
     "no number": ((STEP[0], np.nan, *STEP[2:]), "gave the reward nan from its first step: have it give finite numbers"),
-    "an exception": (KeyError("level"), r"fails at its first step: KeyError: 'level' \(test_game_settings.py, line \d"),
-    "an exit": (SystemExit("gone"), r"fails at its first step: SystemExit: gone \(test_game_settings.py, line \d+\)"),
+    "an exception": (KeyError("level"), r"fails at its first step: KeyError: 'level' \(begins.py, line \d"),
+    "an exit": (SystemExit("gone"), r"fails at its first step: SystemExit: gone \(begins.py, line \d+\)"),
 }  # fmt: skip
 
 
@@ -195,16 +159,6 @@ def test_the_trial_of_a_game_also_shows_which_network_fits(begins, actions, argu
     calls: list[str] = []
     begins(np.zeros(2), actions, called=calls.append)
     assert ready(arguments(), MACHINE, tell=lambda text: None).config.network.network == "mlp"
-    assert calls == ["make", "reset", "step"]
-
-
-def test_the_trial_of_a_search_also_shows_which_network_fits(begins, tmp_path):
-    pytest.importorskip("optuna")
-    calls: list[str] = []
-    begins(np.zeros(2), DISCRETE, called=calls.append)
-    arguments = tune.TuneArguments(space=("learning-rate=log(1e-4,1e-2)",), submit=True, dry_run=True)
-    plan = tune.begin(tmp_path, arguments, ["ppo", "--game", "begins", "--minutes", "1"], "ddrl tune")
-    assert plan.base.network.network == "mlp"
     assert calls == ["make", "reset", "step"]
 
 
@@ -300,7 +254,6 @@ def test_another_point_of_a_study_may_need_what_a_replay_leaves_out(begins):
     begins(np.array([np.nan, 0]), DISCRETE, called=calls.append)
     dqn, ppo = (parse(f"{name} --preset smoke --game begins").config for name in ("dqn", "ppo"))
     assert dqn.environment == ppo.environment
-    calls.clear()
     with pytest.raises(UsageError, match="^begins begins with nan in its observation"):
         check_environments([dqn, ppo])
     assert calls == ["make", "reset", "step"], "once for all points"
@@ -331,7 +284,7 @@ def test_a_library_that_prints_bytes_that_are_no_text_gets_no_network_refused(mo
     refused = pytest.raises(UsageError, match="network mlp cannot be tried: . no$")
     arguments = parse("ppo --game CartPole-v1")
     with refused if status else contextlib.nullcontext():
-        trial.try_network(arguments.config, arguments.tried.environment)
+        trial.try_network(arguments.config, tried_game(arguments.config.environment))
 
 
 @pytest.mark.parametrize(

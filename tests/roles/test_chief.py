@@ -22,7 +22,7 @@ from ddrl.reporting.phases import EVALUATING
 from ddrl.roles import chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.exchanges import setup_of
-from ddrl.rundir import RESULT, STOP, read_json
+from ddrl.rundir import GOES_ON, RESULT, STOP, read_json
 from tests.roles.chief_play import SIZE, Play, Sent
 
 
@@ -230,6 +230,20 @@ def test_an_event_that_comes_after_the_end_is_left_out(play):
     late = json.dumps({"name": "replay_shard_silent", "text": "replay shard 0 has been silent for 12 s"}).encode()
     job.chief.handle(Blob(0, Topic.EVENT, late))
     assert job.events("replay_shard_silent") == []
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (PeerLost(1), "worker 1 (rank 1) died; training goes on with 1 worker"),
+        (PeerLost(4), "the evaluator (rank 4) died; training goes on without evaluation"),
+        (Blob(0, Topic.EVENT, b'{"name": "actor_restarted", "text": "the process ended"}'), "the process ended"),
+        (Blob(0, Topic.EVENT, b'{"name": "replay_shard_silent", "text": "for 12 s"}'), ""),
+    ],
+)
+def test_the_log_says_behind_the_last_words_of_a_process_that_the_run_goes_on(play, capfd, event, line):
+    play().chief.handle(event)
+    assert capfd.readouterr().err == (f"{GOES_ON}{line}\n" if line else "")
 
 
 @pytest.mark.parametrize("rank", [1, 4])
