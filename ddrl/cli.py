@@ -51,7 +51,7 @@ COMMANDS = {
 """Name -> what follows it, and what it does; `bench` names the benchmarks behind that."""
 OPTIONS = (
     ("-h, --help", "This text; `ddrl COMMAND --help` explains every option."),
-    ("--version", "Print the version, and a mark of the source that is equal for equal modules."),
+    ("--version", "Print the version and a mark of the source, which is the same where all modules are."),
 )
 EXAMPLES = """
   ddrl train ba3c --preset laptop --game pong --minutes 20

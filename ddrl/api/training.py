@@ -67,11 +67,12 @@ def train(
         job = detect_job(os.environ)
 
         def ready() -> wanted.Wanted:
-            arguments = train_options.settings_of(algorithm, preset, machine, **settings)
+            with_game = job is None or job.rank == 0
+            arguments = train_options.settings_of(algorithm, preset, machine, with_game, **settings)
             if job is None:  # a rank of a job is this program itself
                 _refuse_own(arguments.config)
             tell = train_options.warn if progress else lambda text: None
-            return wanted.ready(arguments, machine, with_game=job is None or job.rank == 0, tell=tell)
+            return wanted.ready(arguments, machine, with_game, tell)
 
         if job is not None:
             _in_job(ready, job, here)

@@ -227,17 +227,18 @@ def check_step(game: str, given: Any) -> None:
         raise UsageError(f"{game} gave info of {type(info).__name__} from its step: have it return a dict")
 
 
-def number_in(game: str, info: dict, name: str, players: int) -> Any:
-    """The entry of an `info` that must be a number, or one for each player. Raises UsageError if it is neither.
+def number_in(game: str, info: dict, name: str, players: int) -> np.ndarray:
+    """The entry of an `info` that must be a number, or one for each player: [1] or [players]. Raises UsageError if it
+    is neither.
 
     Lives must be finite, since they are counted; a score that is not is left out of means.
     """
     given = info[name]
     with contextlib.suppress(ValueError):  # of lists of unequal lengths
-        numbers = np.asarray(given)
+        numbers = np.asarray(given).reshape(-1)
         fit = numbers.dtype.kind in NUMBERS and numbers.size in (1, players)
         if fit and (name != "lives" or np.isfinite(numbers).all()):
-            return given
+            return numbers
     raise UsageError(f'{game} gave info["{name}"] = {short(repr(given))}: give a finite number, or leave it out')
 
 

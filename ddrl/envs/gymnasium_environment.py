@@ -74,8 +74,7 @@ class GymnasiumEnvironment(InTurn):
         self._whole_batch = self.batch_size  # batch_size while no simulator rests
         format = env.format if isinstance(env, Adapted) else ObservationFormat(stamp["game"], env.observation_space)
         self.observation_shape, self.observation_dtype = format.shape, format.dtype
-        self.observation_spaces = format.spaces
-        self._bytes = self.observation_dtype == np.uint8
+        self.observation_spaces, self._bytes = format.spaces, self.observation_dtype == np.uint8
         self.action_space = action_space_of(stamp["game"], env.action_space)
         self._unmasked = not isinstance(self.action_space, Continuous) and not has_mask(self.observation_dtype)
         self.native_action = env.native_action if isinstance(env, Adapted) else None

@@ -13,10 +13,7 @@ from pathlib import Path
 
 from ddrl.files import new_file, open_regular, temporary_path
 
-OWNER = "owner"
-"""Name of the file that the process which writes keeps locked. It says on which host that is."""
-MOST_BYTES = 300
-"""What is read of that file."""
+MOST_BYTES = 300  # of the file that names the host
 
 
 @contextlib.contextmanager
@@ -31,25 +28,31 @@ def unfinished(path: Path) -> Iterator[Path]:
         path: in an existing directory.
 
     Raises:
-        OSError: nothing can be made beside `path`.
+        OSError: nothing can be made beside `path`. Errors that would name the place name `path`.
     """
     for leftover in _beside(path):
-        if _is_abandoned(leftover):
+        if _is_abandoned(leftover, path.name):
             shutil.rmtree(leftover, ignore_errors=True)
     directory = temporary_path(path)
+    place = directory / path.name
     try:
         directory.mkdir(mode=0o700)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-    try:
-        with os.fdopen(new_file(directory / OWNER), "wb", buffering=0) as owner:
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+            owner = stack.enter_context(os.fdopen(new_file(owner_of(place)), "wb", buffering=0))
             with contextlib.suppress(OSError):  # on a file system without locks no host is named: it counts as in use
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 owner.write(socket.gethostname().encode())
-            yield directory / path.name
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+            yield place
+    except OSError as error:
+        if str(error.filename).startswith(str(directory)):  # which is soon gone, and means nothing to the user
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def owner_of(place: Path) -> Path:
+    """The file beside a place that the process which writes there keeps locked. It says on which host that is."""
+    return place.with_name(f"{place.name}.owner")  # whatever the place is called, it is another name
 
 
 def _beside(path: Path) -> list[Path]:
@@ -61,10 +64,10 @@ def _beside(path: Path) -> list[Path]:
         return []
 
 
-def _is_abandoned(directory: Path) -> bool:
+def _is_abandoned(directory: Path, name: str) -> bool:
     """Whether the process that made it was on this host, and has ended; locks of other hosts cannot always be seen."""
     try:
-        with open_regular(directory / OWNER, follow=False) as owner:
+        with open_regular(owner_of(directory / name), follow=False) as owner:
             if owner.read(MOST_BYTES) != socket.gethostname().encode():
                 return False
             fcntl.flock(owner, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look at the same time

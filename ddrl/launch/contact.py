@@ -58,29 +58,40 @@ def _began_together() -> bool:
 
 def _give_up(rank: int, size: int, seconds: float, environ: Mapping[str, str]) -> None:
     """Rank 0 speaks last, and does not wait for the others, which may be unable to speak."""
-    first = {environ[name] for name in FIRST_ON_MACHINE if name in environ}
-    if first <= {"0"}:
-        names = ", ".join(name for _, name in socket.if_nameindex() if name != "lo")
-        _say(f"rank {rank}, the first on {socket.gethostname()} (network interfaces: {names}), gets no messages")
-    time.sleep(SPEAKING_SECONDS)
-    if rank == 0:
-        _say(_remedy(size, seconds, environ))
-    else:
+    try:
+        first = {environ[name] for name in FIRST_ON_MACHINE if name in environ}
+        if first <= {"0"}:
+            _say(f"rank {rank}, the first on {socket.gethostname()}{_interfaces()}, gets no messages")
         time.sleep(SPEAKING_SECONDS)
-    os._exit(1)
+        if rank == 0:
+            _say(_remedy(size, seconds, environ))
+        else:
+            time.sleep(SPEAKING_SECONDS)
+    finally:
+        os._exit(1)  # whatever fails before: nothing else ends the wait for messages
+
+
+def _interfaces() -> str:
+    """The network interfaces of this machine, in brackets; empty if the system does not say."""
+    try:
+        names = ", ".join(name for _, name in socket.if_nameindex() if name != "lo")
+    except OSError:
+        return ""
+    return f" (network interfaces: {names or 'none'})"
 
 
 def _say(text: str) -> None:
-    print(f"ddrl: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):  # standard error is a broken pipe, full, or closed
+        print(f"ddrl: {text}", file=sys.stderr, flush=True)
 
 
 def _remedy(size: int, seconds: float, environ: Mapping[str, str]) -> str:
     given = environ.get(INTERFACE)
     setting = f"is {given}" if given else "is not set"
     return (
-        f"MPI has started {counted(size, 'rank')}, but their messages did not arrive within {seconds:g} s: if the "
-        "lines above name several machines alike, give each a name of its own (hostnamectl set-hostname NAME); if MPI "
-        "took a wrong network, such as Docker's bridge, whose address is the same on every machine, name the right "
-        f"one, such as 192.168.1.0/24 ({INTERFACE} {setting}; it is INTERFACE in a site file); if the network is only "
-        f"slow, raise --start-seconds; {SILENCE}"
+        f"MPI has started {counted(size, 'rank')}, but their messages did not arrive within {round(seconds, 1):g} s: "
+        "if the lines above show several machines with one name, give each a name of its own (hostnamectl set-hostname "
+        "NAME); if MPI took a wrong network, such as Docker's bridge, whose address is the same on every machine, name "
+        f"the right one, such as 192.168.1.0/24 ({INTERFACE} {setting}; it is INTERFACE in a site file); if the "
+        f"network is only slow, raise --start-seconds; {SILENCE}"
     )

@@ -319,13 +319,14 @@ def _gathered(world: Any, content: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[str, str]]:
     """This rank's wish, and what it tells rank 0: its machine and version, and its refusal if it has one."""
-    report = {"host": socket.gethostname(), "boot_id": boot_id(), "version": ddrl_version()}
+    report = {"host": socket.gethostname(), "boot_id": boot_id()}
     nowhere = io.StringIO()
     with contextlib.ExitStack() as quiet:
         if rank > 0:
             quiet.enter_context(contextlib.redirect_stdout(nowhere))
             quiet.enter_context(contextlib.redirect_stderr(nowhere))
         try:
+            report["version"] = ddrl_version()  # of which the source may be unreadable
             return parse(), report | {"plugins": plugin_modules.digest()}
         except UsageError as error:
             return None, report | {"refused": str(error)}
@@ -339,7 +340,7 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
     """Raises UsageError for the first rank that refuses, has another version than rank 0, or is on another machine of
     the same name as an earlier one: it would share cores and GPUs with that."""
     first = everyone[0]
-    machines: dict[str, tuple[int, str | None]] = {}
+    machines: dict[str, tuple[int, str]] = {}
     for rank, report in enumerate(everyone):
         if "refused" in report:
             where = f"rank {rank} on {report['host']}: " if rank and report["refused"] else ""
@@ -349,8 +350,9 @@ def _check_all(everyone: list[dict[str, str]]) -> None:
                 f"rank {rank} on {report['host']} has ddrl {report['version']} and rank 0 on {first['host']} has "
                 f"{first['version']}: install it once, where all nodes see it"
             )
-        earlier, machine = machines.setdefault(report["host"], (rank, report.get("boot_id")))
-        if report.get("boot_id") != machine:
+        own = report.get("boot_id", "")
+        earlier, machine = machines.setdefault(report["host"], (rank, own)) if own else (rank, own)
+        if own != machine:
             raise UsageError(
                 f"ranks {earlier} and {rank} are on different machines that are both called {report['host']}: give "
                 "each a name of its own (hostnamectl set-hostname NAME)"

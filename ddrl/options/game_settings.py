@@ -58,8 +58,7 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
         UsageError: neither the emulator nor Gymnasium has the game; its reset or step fails, or gives what a run would
             refuse; the algorithm does not take its actions; a user's network does not suit it, or a user's step
             function cannot be compiled; the network does not read an option; parameters of --init-from do not suit the
-            network; or a replay, rollouts or batches do not fit into the memory here. Ranks on other hosts check that
-            for themselves.
+            network; or a replay, rollouts, or batches do not fit into the memory here. Ranks elsewhere check theirs.
     """
     from ddrl.memory import check_replay, check_rollouts, replays_of
 

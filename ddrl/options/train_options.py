@@ -81,7 +81,9 @@ TRAIN = "ddrl train"
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
 
 
-def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collection[str] = ()) -> TrainArguments:
+def parse(
+    argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collection[str] = (), fit: bool = True
+) -> TrainArguments:
     """The arguments of `ddrl train`. Help ends the process, as usual for command lines.
 
     Args:
@@ -89,6 +91,7 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
         machine: the machine on which they are read.
         prog: the command that has these options, such as `ddrl submit train`, which passes them on.
         own: names of the command's other options, one of which a mistyped name may mean.
+        fit: whether to choose a network that fits the game, and try it for that.
 
     Raises:
         UsageError: the settings are refused.
@@ -109,7 +112,7 @@ def parse(argv: Sequence[str], machine: Machine, prog: str = TRAIN, own: Collect
     if asked := set(argv) & set(train_help.ASKED):
         print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
         raise SystemExit(0)
-    arguments = _gone_on(start, _fitting(_read(argv, file, start, prog, own)))
+    arguments = _gone_on(start, _fitting(_read(argv, file, start, prog, own), fit))
     if arguments.print_config and prog != TRAIN:
         raise UsageError(f"--print-config: only `{TRAIN}` prints settings; leave it out of `{prog}`")
     return arguments
@@ -140,6 +143,8 @@ def settings_of(
     algorithm: str | None,
     preset: str | None,
     machine: Machine,
+    fit: bool = True,
+    /,
     *,
     resume: str | os.PathLike[str] | None = None,
     resume_or_start: bool = False,
@@ -153,6 +158,7 @@ def settings_of(
         algorithm: name of the algorithm (None: that of the run to resume, or else ba3c).
         preset: name of the preset (None: default).
         machine: the machine on which they are read.
+        fit: whether to choose a network that fits the game, and try it for that.
         resume, resume_or_start: as in TrainArguments.
         plugin: one plugin, or several (None: none).
         config: file of settings, which override the preset and are overridden by `names`.
@@ -187,7 +193,7 @@ def settings_of(
     arguments = dataclasses.replace(
         arguments, config=settings, resume_or_start=resume_or_start, given=given, chosen=chosen
     )
-    return _gone_on(start, _fitting(arguments))
+    return _gone_on(start, _fitting(arguments, fit))
 
 
 def _words(start: TrainArguments, names: Mapping[str, Any]) -> list[str]:
@@ -250,13 +256,13 @@ def _gone_on(start: TrainArguments, arguments: TrainArguments) -> TrainArguments
     return dataclasses.replace(arguments, config=config)
 
 
-def _fitting(arguments: TrainArguments) -> TrainArguments:
-    """The arguments, with a network that fits the game if no network was given.
+def _fitting(arguments: TrainArguments, fit: bool) -> TrainArguments:
+    """The arguments, with a network that fits the game if that is wanted and no network was given.
 
     Raises:
         UsageError: settings are to be printed, and the game, on which they depend, fails as it is tried.
     """
-    if arguments.resume or "network" in arguments.given:
+    if not fit or arguments.resume or "network" in arguments.given:
         return arguments
     try:
         config, note = with_fitting_network(arguments.config)

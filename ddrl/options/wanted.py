@@ -41,12 +41,12 @@ def checked(argv: Sequence[str], machine: Machine, with_game: bool = True) -> Wa
     Args:
         argv: the words after the command.
         machine: the machine on which they are read.
-        with_game: check the game and its replay, too.
+        with_game: check the game and its replay, too, and choose a network that fits the game if none was given.
 
     Raises:
         UsageError: the settings are refused, or the game or checkpoint does not exist.
     """
-    return ready(parse(argv, machine), machine, with_game)
+    return ready(parse(argv, machine, fit=with_game), machine, with_game)
 
 
 def ready(

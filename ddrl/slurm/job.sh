@@ -76,7 +76,7 @@ check_nodes() {
     || heed_preemption || fail "not all nodes said within $limit s which ddrl they have; srun may have said why"
   [[ ! $ASKED ]] || return 0 # no run begins
   if [[ $(cut -d: -f2 <<<"$found" | sort -u) != " ddrl "* || $(cut -d: -f2 <<<"$found" | sort -u | wc -l) != 1 ]]; then
-    fail "the nodes differ (${found//$'\n'/; }): install it once, where all see it, and name it as VENV in" \
+    fail "the nodes differ (${found//$'\n'/; }): install ddrl once, where all see it, and name it as VENV in" \
       "${DDRL_SITE:-a site file}"
   fi
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ddrl.errors import UsageError
 from ddrl.studies.figures import Panel
 from ddrl.studies.points import Outcome, Point
 from ddrl.studies.settings import StudySettings, TrainingSettings, game_name
@@ -104,9 +105,15 @@ class Study:
         Args:
             settings: of the study, with the repeats that it is to have.
             points: those of the study that has begun.
+
+        Raises:
+            UsageError: they come from a version that gave them other names or seeds: they would be run twice.
         """
         known = {point.name for point in points}
         firsts = [p for p in points if p.config.run.seed == settings.seed and settings.is_repeated(p.labels)]
+        same = [p for p in firsts if p.name == self._name(settings, {**p.labels, "seed": settings.seed})]
+        if other := [point.name for point in firsts or points[:1] if point not in same]:
+            raise UsageError(f"study.json: point {other[0]} comes from another version of ddrl; choose another --dir")
         repeats = [
             first._replace(
                 name=self._name(settings, {**first.labels, "seed": seed}),

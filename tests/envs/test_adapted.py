@@ -369,6 +369,14 @@ def test_numbers_of_any_type_count_lives_and_add_to_the_score(lives):
     assert [episode.score for episode in env.pop_episodes()] == [0.5]
 
 
+@pytest.mark.parametrize("given", [3, [3], [3, 3], np.array([[3], [3]])], ids=repr)
+def test_each_player_may_have_lives_and_a_score(given):
+    game, rows = type("Game", (Resetting,), {"players": 2}), np.stack([ROW, ROW])
+    step = (rows, 0.0, True, False, {"lives": given})
+    env = GymnasiumEnvironment(lambda: game((rows, {"score_reward": given}), step=step), 1, {"game": "two"})
+    assert len(play(env, 2)) == 2
+
+
 @pytest.mark.parametrize(
     "observation, message",
     [

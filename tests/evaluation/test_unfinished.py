@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddrl.evaluation import unfinished as unfinished_module
-from ddrl.evaluation.unfinished import OWNER, unfinished
+from ddrl.evaluation.unfinished import owner_of, unfinished
 
 WRITES = """\
 import sys, time
@@ -30,7 +30,7 @@ def abandon(path: Path, host: str = "") -> Path:
     """Makes what a killed process leaves beside `path`, of this host if no other is named."""
     directory = path.with_name(f".{path.name}.0.tmp")
     (directory / path.name).mkdir(parents=True)
-    (directory / OWNER).write_text(host or socket.gethostname())
+    owner_of(directory / path.name).write_text(host or socket.gethostname())
     return directory
 
 
@@ -44,6 +44,37 @@ def test_what_is_whole_has_its_name_and_nothing_else_is_left(tmp_path):
         place.mkdir()
         raise ValueError("not whole")
     assert [path.name for path in tmp_path.iterdir()] == ["a[b].mp4"]
+
+
+@pytest.mark.parametrize("name", ["owner", "model.owner", ".owner"])
+def test_any_name_can_be_written(tmp_path, name):
+    for _ in range(2):
+        with unfinished(tmp_path / name) as place:
+            place.mkdir()
+        assert not list(tmp_path.iterdir())
+
+
+def test_an_error_in_a_place_names_what_the_user_has_named(tmp_path):
+    path = tmp_path / "a.gif"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as error, unfinished(path) as place:
+        place.write_bytes(b"whole")
+        place.replace(path)
+    assert (error.value.filename, error.value.filename2) == (str(path), None)
+    with pytest.raises(FileNotFoundError) as error, unfinished(path) as place:
+        (place / "part").read_bytes()
+    assert error.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as error, unfinished(path):
+        (tmp_path / "other").read_bytes()
+    assert error.value.filename == str(tmp_path / "other") and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_is_taken_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0")
+    taken = abandon(tmp_path / "model", "elsewhere")
+    with pytest.raises(FileExistsError, match="/model'$"), unfinished(tmp_path / "model"):
+        pass
+    assert len(list(taken.iterdir())) == 2
 
 
 def test_a_place_is_kept_as_long_as_its_process_lives_and_removed_when_it_was_killed(tmp_path):
@@ -67,7 +98,7 @@ def test_only_what_is_known_to_be_abandoned_is_removed(tmp_path, monkeypatch):
     kept = {abandon(path, "elsewhere"), abandon(tmp_path / "model2"), abandon(tmp_path / "xmodel")}
     begun, linked = tmp_path / ".model.1.tmp", tmp_path / ".model.2.tmp"
     begun.mkdir()  # its process has not come further
-    os.mkfifo(begun / OWNER)
+    os.mkfifo(owner_of(begun / "model"))
     outside = abandon(tmp_path / "other")
     linked.symlink_to(outside)
     with unfinished(path):
@@ -82,7 +113,7 @@ def test_where_nothing_can_be_locked_nothing_counts_as_abandoned(tmp_path, monke
     with monkeypatch.context() as patch, unfinished(tmp_path / "model") as outer:
         patch.setattr(unfinished_module.fcntl, "flock", flock)
         with unfinished(tmp_path / "model") as place:
-            assert not (place.parent / OWNER).read_bytes()
+            assert not owner_of(place).read_bytes()
             patch.undo()
             with unfinished(tmp_path / "model"):
                 assert place.parent.exists() and outer.parent.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import types
 
 import pytest
 
@@ -32,6 +33,29 @@ def test_one_rank_of_each_machine_speaks_and_all_end(left, capsys, rank, environ
     said = capsys.readouterr().err.splitlines()
     where = f"ddrl: rank {rank}, the first on {socket.gethostname()} (network interfaces: "
     assert left == [1] and len(said) == lines and all(line.startswith(where) for line in said[:1])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("fails", ["stderr", "interfaces"])
+def test_a_rank_that_cannot_say_it_ends_all_the_same(left, monkeypatch, capsys, rank, fails):
+    def fail(*arguments):
+        raise OSError("no")
+
+    if fails == "stderr":
+        monkeypatch.setattr(contact.sys, "stderr", types.SimpleNamespace(write=fail, flush=fail))
+    else:
+        monkeypatch.setattr(contact.socket, "if_nameindex", fail)
+    contact._give_up(rank, 2, 60.0, {})
+    assert left == [1]
+    if fails == "interfaces":
+        said = capsys.readouterr().err.splitlines()
+        assert said[0] == f"ddrl: rank {rank}, the first on {socket.gethostname()}, gets no messages"
+        assert len(said) == 2 - rank
+
+
+def test_seconds_are_said_in_short(left, capsys):
+    contact._give_up(0, 2, 100 / 3, {})
+    assert "did not arrive within 33.3 s: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("environ, setting", [({}, "is not set"), ({contact.INTERFACE: "docker0"}, "is docker0")])

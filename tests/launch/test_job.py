@@ -53,10 +53,25 @@ def test_ranks_of_one_version_whose_source_differs_are_refused(monkeypatch):
         job._check_all([own, other])
 
 
+def test_a_rank_that_cannot_read_its_source_says_so_to_all(monkeypatch):
+    """The others would wait for its word."""
+
+    def unreadable():
+        raise PermissionError(13, "Permission denied", "/site/ddrl/cli.py")
+
+    monkeypatch.setattr(machine, "source_mark", unreadable)
+    wanted, report = job._parse(lambda: Wanted(resume_or_start(Path("run")).config, None), rank=1)
+    assert wanted is None
+    with pytest.raises(UsageError, match="^rank 1 on n2: /site/ddrl/cli.py: Permission denied; fix"):
+        job._check_all([FINE, report | {"host": "n2"}])
+
+
 def test_machines_of_one_name_are_refused():
     """Placement would take them for one. A name that two machines have is no name."""
     n1, n2 = FINE | {"boot_id": "a"}, FINE | {"host": "n2", "boot_id": "b"}
     job._check_all([n1, n2, n1, n2])
+    job._check_all([n1, n1 | {"boot_id": ""}, n1])  # a rank that may not look there
+    job._check_all([n1 | {"boot_id": ""}, n1, n1])
     with pytest.raises(UsageError, match="^ranks 1 and 3 are on different machines that are both called n2: give each"):
         job._check_all([n1, n2, n1, n2 | {"boot_id": "c"}])
 

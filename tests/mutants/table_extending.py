@@ -112,8 +112,8 @@ MUTANTS = (
     Mutant(
         "a-network-that-was-named-is-replaced",
         "ddrl/options/train_options.py",
-        'if arguments.resume or "network" in arguments.given:',
-        "if arguments.resume:",
+        'if not fit or arguments.resume or "network" in arguments.given:',
+        "if not fit or arguments.resume:",
         ("tests/options/test_game_settings.py::test_a_network_that_was_named_stays",),
         "A user's choice of a network is overruled instead of refused.",
     ),

@@ -325,4 +325,28 @@ MUTANTS = (
         ("tests/evaluation/test_agent.py::test_a_copy_that_acts_otherwise_is_not_written",),
         "A copy that acts otherwise than its agent is deployed.",
     ),
+    Mutant(
+        "owner-of-a-place-is-in-its-way",
+        "ddrl/evaluation/unfinished.py",
+        'return place.with_name(f"{place.name}.owner")',
+        'return place.with_name("owner")',
+        ("tests/evaluation/test_unfinished.py::test_any_name_can_be_written",),
+        "No agent can be exported as `owner`.",
+    ),
+    Mutant(
+        "rank-without-interfaces-does-not-speak",
+        "ddrl/launch/contact.py",
+        "except OSError:",
+        "except KeyError:",
+        ("tests/launch/test_contact.py::test_a_rank_that_cannot_say_it_ends_all_the_same",),
+        "A rank whose messages do not arrive does not say so.",
+    ),
+    Mutant(
+        "every-rank-tries-the-game",
+        "ddrl/options/wanted.py",
+        "parse(argv, machine, fit=with_game)",
+        "parse(argv, machine)",
+        ("tests/options/test_game_settings.py::test_only_the_rank_that_checks_a_game_tries_it",),
+        "As many environments begin at once on a node as it has ranks, before the job begins.",
+    ),
 )

@@ -13,7 +13,7 @@ from ddrl import plugins, trial
 from ddrl.errors import UsageError
 from ddrl.options import train_options
 from ddrl.options.game_settings import check_game, tried_game
-from ddrl.options.wanted import ready
+from ddrl.options.wanted import checked, ready
 from ddrl.studies.point_checks import check_environments
 from ddrl.types import Discrete, Machine
 from tests.options.begins import BITS, BOX, DISCRETE, STEP
@@ -160,6 +160,18 @@ def test_the_trial_of_a_game_also_shows_which_network_fits(begins, actions, argu
     begins(np.zeros(2), actions, called=calls.append)
     assert ready(arguments(), MACHINE, tell=lambda text: None).config.network.network == "mlp"
     assert calls == ["make", "reset", "step"]
+
+
+@pytest.mark.parametrize("with_game", [False, True])
+def test_only_the_rank_that_checks_a_game_tries_it(begins, with_game):
+    calls: list[str] = []
+    begins(np.zeros(2), DISCRETE, called=calls.append)
+    found = checked(["ppo", "--game", "begins", "--no-video"], MACHINE, with_game)
+    arguments = train_options.settings_of("ppo", None, MACHINE, with_game, game="begins", video=False)
+    assert ready(arguments, MACHINE, with_game, tell=lambda text: None).config == found.config
+    assert calls == 2 * with_game * ["make", "reset", "step"]  # `settings_of` forgets trials
+    with pytest.raises(UsageError, match="fit: ppo has no such setting"):
+        train_options.settings_of("ppo", None, MACHINE, game="begins", fit=False)
 
 
 def test_the_action_of_a_trial_is_legal(begins):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from ddrl import rundir
 from ddrl.commands import study as command
 from ddrl.errors import UsageError
 from ddrl.studies import plan as plans
@@ -86,6 +87,22 @@ def test_fewer_repeats_are_refused_in_one_line(tmp_path, runner):
     with pytest.raises(UsageError, match="--sizes 5: the study in .* was begun with 1 2"):
         fake("--dir", tmp_path, "--repeats", 3, "--sizes", 5)
     assert names(tmp_path) == BEGUN
+
+
+@pytest.mark.parametrize("change", [{"name": "size1_1"}, {"seed": 9}])
+def test_points_that_another_version_has_named_otherwise_are_not_repeated(tmp_path, runner, change):
+    """With new names, all of them would run a second time, and count twice."""
+    fake("--dir", tmp_path, "--sizes", 1, "--repeats", 1)
+    begun = json.loads((tmp_path / plans.PLAN).read_text())
+    (point,) = begun["points"]
+    point["name"] = change.get("name", point["name"])
+    point["config"]["run"]["seed"] = change.get("seed", 1)
+    rundir.write_json(tmp_path / plans.PLAN, begun)
+    with pytest.raises(
+        UsageError, match=f"^study.json: point {point['name']} comes from another version of ddrl; choo"
+    ):
+        fake("--dir", tmp_path, "--repeats", 2)
+    assert names(tmp_path) == [point["name"]] and runner.ran == ["size1-seed1"]
 
 
 def test_what_only_reads_extends_nothing(tmp_path, runner, capsys):
