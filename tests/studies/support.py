@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
+from ddrl.commands import study as command
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import STEPS, learning_panel, spread_text
@@ -106,3 +107,8 @@ def outcome(
     return Outcome(
         Point("-".join(map(str, labels.values())), config, labels), {"status": "finished", **result}, records, path
     )
+
+
+def fake(*arguments: object) -> int:
+    """`ddrl study fake ARGUMENTS`, which the fixture `runner` makes possible; returns the exit status."""
+    return command.main(["fake", *map(str, arguments)])

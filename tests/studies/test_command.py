@@ -18,23 +18,9 @@ from ddrl.studies.plan import PLAN, load
 from ddrl.studies.points import POINTS
 from ddrl.studies.variants import VARIANTS
 from tests.studies import support
+from tests.studies.support import fake
 
 HEAVY = ("tensorflow", "mpi4py", "ale_py", "gymnasium", "matplotlib", "cv2")
-
-
-@pytest.fixture
-def runner(monkeypatch):
-    """`ddrl study fake`."""
-    runner = support.Runner()
-    module = type(sys)("tests.studies.fake")
-    module.STUDY = support.study(runner)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(command.STUDIES, "fake", module.__name__)
-    return runner
-
-
-def fake(*arguments):
-    return command.main(["fake", *map(str, arguments)])
 
 
 def test_a_study_from_one_command_to_its_report(tmp_path, runner, capsys):

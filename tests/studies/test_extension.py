@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 
 import pytest
 
@@ -18,27 +17,13 @@ from ddrl.studies.points import POINTS
 from ddrl.studies.settings import to_json
 from ddrl.types import Machine
 from tests.studies import support
+from tests.studies.support import fake
 
 FOUR = Machine(4, 1 << 40)
 MORE = {"race": {"peer_python": "python"}, "simulate": {"validate": True}}
 """Settings with which these studies have points of every kind."""
 BEGUN = ["size1-seed1", "size1-seed2", "size2-seed1", "size2-seed2"]
 ADDED = ["size1-seed3", "size2-seed3", "size1-seed4", "size2-seed4"]
-
-
-@pytest.fixture
-def runner(monkeypatch):
-    """`ddrl study fake`."""
-    runner = support.Runner()
-    module = type(sys)("tests.studies.fake")
-    module.STUDY = support.study(runner)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(command.STUDIES, "fake", module.__name__)
-    return runner
-
-
-def fake(*arguments):
-    return command.main(["fake", *map(str, arguments)])
 
 
 def names(directory):
