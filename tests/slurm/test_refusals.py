@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from ddrl.reporting.machine import ddrl_version
 from tests.slurm.conftest import VENV
 
 pytestmark = pytest.mark.timeout(400)
@@ -53,8 +54,8 @@ CASES = {
     "no directory": Case("cannot make run directory /sys/ddrl", site="RUNS=/sys/ddrl"),
     "too short": Case("the first checkpoint is due after 5", "--minutes 9", sbatch=("--time=3",), launcher="srun"),
     "MPI of another kind": Case("the launcher started 2 ranks, but MPI sees 1", launcher="srun", mpi="none"),
-    "a node without ddrl": Case("n1: ddrl 0.1.0, n2: no ddrl", there="exit 127", launcher="srun"),
-    "two versions": Case("n1: ddrl 0.1.0, n2: ddrl 0.0.1", there='echo "ddrl 0.0.1"; exit'),
+    "a node without ddrl": Case(f"n1: ddrl {ddrl_version()}; n2: no ddrl", there="exit 127", launcher="srun"),
+    "two versions": Case(f"n1: ddrl {ddrl_version()}; n2: ddrl 0.0.1", there='echo "ddrl 0.0.1"; exit'),
     "read-only on one node": Case(
         "rank 1 on n2: cannot write in", site="export RUNS", launcher="srun", there=READ_ONLY
     ),
