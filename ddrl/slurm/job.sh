@@ -251,13 +251,23 @@ task() {
   trap 'warned; kill -TERM "$run" 2>/dev/null || true' USR1
   trap 'kill -TERM "$run" 2>/dev/null || true' TERM
   [[ ! $ASKED ]] || kill -TERM "$run" 2>/dev/null || true # warned before there was a command
-  # not `wait`, which a signal ends, too, and whose status then need not be that of the command
-  while kill -0 "$run" 2>/dev/null; do sleep 1 || true; done
-  wait "$run" || status=$?
+  until_ended "$run" true || status=$?
   trap '' USR1 # it comes too late, or again
   trap - TERM
   [[ ! $ASKED ]] || go_back
   return "$status"
+}
+
+# until_ended PROCESS COMMAND...: runs the command every second until the process, a child, has ended, whose status it
+# returns. A `wait` before that would be ended by a signal, with another status, and not by one that comes just before.
+until_ended() {
+  local process=$1
+  shift
+  while kill -0 "$process" 2>/dev/null; do
+    "$@"
+    sleep 1 || true # TERM ends the sleep, too
+  done
+  wait "$process"
 }
 
 # nodes_answer: a step on every node of the job begins.
@@ -327,15 +337,15 @@ supervise() {
   launcher=$!
   release "$run" "$before" "$launcher" &
   guard=$!
-  while kill -0 "$launcher" 2>/dev/null; do           # not `wait`: a signal just before it would not end it
-    [[ ! $ASKED || ! -d $run ]] || ask_to_stop "$run" # again and again, as ranks that begin remove an old one
-    sleep 1
-  done
-  wait "$launcher" || status=$?
+  until_ended "$launcher" heed_ask "$run" || status=$?
   kill "$guard" 2>/dev/null || true
   [[ $status != 137 ]] || ! ended_well "$run" "$before" || status=0
   return "$status"
 }
+
+# heed_ask RUN: asks the run to stop once the job is asked to end; again and again, as ranks that begin remove an old
+# stop.
+heed_ask() { [[ ! $ASKED || ! -d $1 ]] || ask_to_stop "$1"; }
 
 # ask_to_stop RUN: makes RUN/stop, unless it is there. A link of somebody else, which may lead to where this user wants
 # no file, is replaced (-C follows none).

@@ -111,9 +111,10 @@ class Study:
         """
         known = {point.name for point in points}
         firsts = [p for p in points if p.config.run.seed == settings.seed and settings.is_repeated(p.labels)]
-        same = [p for p in firsts if p.name == self._name(settings, {**p.labels, "seed": settings.seed})]
-        if other := [point.name for point in firsts or points[:1] if point not in same]:
-            raise UsageError(f"study.json: point {other[0]} comes from another version of ddrl; choose another --dir")
+        strange = [p for p in firsts if p.name != self._name(settings, {**p.labels, "seed": settings.seed})]
+        if strange or not firsts:
+            name = (strange or points)[0].name
+            raise UsageError(f"study.json: point {name} comes from another version of ddrl; choose another --dir")
         repeats = [
             first._replace(
                 name=self._name(settings, {**first.labels, "seed": seed}),
