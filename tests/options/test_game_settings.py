@@ -219,20 +219,25 @@ def test_a_game_that_is_stepped_in_processes_is_tried_in_one(tmp_path, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-def flattened(spaces, settings):
-    """A network of a user."""
-    import keras
+FLATTENED = """
+import ddrl, keras
 
+def flattened(spaces, settings):
     inputs = spaces.inputs()
     return keras.Model(inputs, spaces.heads(inputs["observation"] if isinstance(inputs, dict) else inputs))
 
+ddrl.register_network("flat", flattened)
+"""
+
 
 @pytest.mark.parametrize("mask", [None, [1, 0, 1]], ids=["without a mask", "with a mask"])
-def test_a_network_of_a_user_is_tried_without_making_the_game_again(begins, mask):
+def test_a_network_of_a_user_is_tried_without_making_the_game_again(begins, mask, tmp_path):
     """It is tried in another process, which does not know the game."""
+    (tmp_path / "flat.py").write_text(FLATTENED)
     calls: list[str] = []
     begins(np.zeros(2), DISCRETE, step=(*STEP[:4], {"action_mask": mask}), called=calls.append, action_mask=mask)
-    config = parse(f"ppo --preset smoke --game begins --network {__name__}:flattened").config
+    options = f"--plugin {tmp_path / 'flat.py'} --network flat"
+    config = parse(f"ppo --preset smoke --game begins {options}").config
     assert check_game(config, MACHINE) == Discrete(3)
     assert calls == ["make", "reset", "step"]
 
