@@ -474,10 +474,13 @@ FAKES = """\
 PATH=$HOME/bin:$PATH SLURM_JOB_NUM_NODES=1
 scontrol() { echo "scontrol $*"; }
 srun() { shift 3; "$@"; }
-sleep() { [[ $1 == 60 ]] || command sleep "$1" >/dev/null 2>&1; }
+sleep() { case $1 in 60) ;; 1) command sleep 0.1 ;; *) command sleep "$1" ;; esac >/dev/null 2>&1; }
 nodes_answer() { :; }
 """
-"""What job.sh needs of Slurm; `srun` starts one process. The script goes on after it was put back into the queue."""
+"""What job.sh needs of Slurm; `srun` starts one process. The script goes on after it was put back into the queue.
+
+What it looks at every second, it looks at ten times a second here.
+"""
 
 
 def trained(here, ranks: str, program: str) -> subprocess.CompletedProcess:
@@ -620,7 +623,8 @@ exec >/dev/null
 echo '{"status": "failed"}' >"$HOME/run/result.json"
 while kill -0 $PPID; do sleep 0.1; done
 """
-    done = trained(here, hangs, "REQUEUE=yes RESTARTS=3 LAUNCHER_SECONDS=0")
+    soon = "sleep() { command sleep 0.1; }"  # else five seconds, and then ten
+    done = trained(here, hangs, f"REQUEUE=yes RESTARTS=3 LAUNCHER_SECONDS=0\n{soon}")
     assert done.returncode in (137, 143), done.stderr
     assert done.stdout == "the run has ended, and srun has not in 0 s: it is killed\n"
 

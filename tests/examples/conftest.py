@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from ddrl import plugin_modules
+from ddrl.launch import local
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def forked_ranks(forked_ranks, monkeypatch):
+    """And no learning curve is drawn, which would take another process."""
+    monkeypatch.setattr(local, "finish", lambda *arguments: None)
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ LIGHT = "TEST_LIGHT"
 TESTS = Path(__file__).parents[1]
 EVERYWHERE = {LIGHT: "1", "PYTHONPATH": f"{TESTS / 'slurm' / 'light'}:{TESTS.parent}"}
 """Variables with which every program of a job does so, such as the processes of Ape-X's actors."""
+NO_CURVE = {"TEST_NO_CURVE": "1"}
+"""Beside those: no learning curve is drawn, for which a process of its own would import Matplotlib."""
 GRADIENT_SECONDS = 0.01
 
 

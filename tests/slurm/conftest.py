@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.launch import find_mpirun
-from tests.parallel.light import EVERYWHERE
+from tests.parallel.light import EVERYWHERE, NO_CURVE
 from tests.slurm.testbed import Cluster, missing
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,9 @@ VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
 load_modules() {{ :; }}
 {site}
 """
-LIGHT = "export " + " ".join(f"{name}={value}" for name, value in EVERYWHERE.items())
+QUICK = EVERYWHERE | NO_CURVE
+DRAWING = "export " + " ".join(f"{name}={value}" for name, value in EVERYWHERE.items())
+LIGHT = f"{DRAWING} {' '.join(f'{name}={value}' for name, value in NO_CURVE.items())}"
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +92,7 @@ class Job:
                 pytest.fail(
                     f"no {what} of job {self.number} within {seconds:g} s:\n{self.output}\n{self.slurm.describe()}"
                 )
-            time.sleep(0.1)
+            time.sleep(0.2)  # most conditions start one of Slurm's commands, which takes of the cores, too
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,7 @@ def submit(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield submit
     for job in jobs:
         slurm.run("scancel", "--quiet", job.number)
+    for job in jobs:
         job.leave(JOB_SECONDS)
 
 
@@ -120,16 +123,16 @@ def submitted(
     site: str = "",
     edits: Mapping[str, str] = MappingProxyType({}),
     light: bool = False,
+    curve: bool = False,
 ) -> Job:
     """A job of a script of slurm/ with other settings, a site.conf of its own, and `edits` of the rest.
 
-    A `light` one has no TensorFlow.
+    A `light` one has no TensorFlow, and draws its `curve` only if asked to.
     """
     serial = len(list(directory.glob("*.conf")))
     conf, mine, runs = directory / f"{serial}.conf", directory / f"{serial}-{script}", directory / "runs"
-    conf.write_text(
-        SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site="\n".join([site, LIGHT if light else ""]))
-    )
+    lines = [site, (DRAWING if curve else LIGHT) if light else ""]
+    conf.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site="\n".join(lines)))
     text = with_settings((ROOT / "slurm" / script).read_text(), settings)
     for old, new in edits.items():
         assert old in text

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from tests.parallel.light import EVERYWHERE
-from tests.slurm.conftest import Job
+from tests.slurm.conftest import QUICK, Job
 
 pytestmark = pytest.mark.timeout(400)
 OPTIONS = (
@@ -26,7 +25,7 @@ def study(slurm, tmp_path):
 
     def call(*options):
         command = [sys.executable, "-m", "ddrl.cli", "study", "scaling", "--dir", str(tmp_path / "scaling"), *options]
-        environment = slurm.environment | EVERYWHERE
+        environment = slurm.environment | QUICK
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path
         )

@@ -14,9 +14,8 @@ import pytest
 
 from ddrl import rundir
 from ddrl.slurm.site import EXAMPLE
-from tests.parallel.light import EVERYWHERE
 from tests.parallel.support import events, newest, result
-from tests.slurm.conftest import LIGHT, ROOT, VENV, Job
+from tests.slurm.conftest import LIGHT, QUICK, ROOT, VENV, Job
 
 pytestmark = pytest.mark.timeout(400)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -35,7 +34,7 @@ def ddrl(slurm, tmp_path) -> Callable[..., str]:
     def call(*words, status=0):
         done = subprocess.run(
             [sys.executable, "-m", "ddrl.cli", *words],
-            env=slurm.environment | EVERYWHERE | AS_ROOT | {"HOME": str(tmp_path)},
+            env=slurm.environment | QUICK | AS_ROOT | {"HOME": str(tmp_path)},
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.parallel.support import events, kill, lines, newest, result
-from tests.slurm.conftest import JOB_SECONDS, VENV
+from tests.slurm.conftest import VENV
 
 pytestmark = pytest.mark.timeout(600)
 THREE_NODES = ("--nodes=3", "--ntasks-per-node=1")
@@ -44,9 +44,10 @@ def warned(job, slurm) -> None:
     assert newest(job.run).version == update_of(job) >= 20, "an update before the warning was lost"
 
 
+@pytest.mark.usefixtures("alone")
 def test_srun_starts_again_after_a_death_is_warned_requeued_and_trains_to_the_end(submit, slurm, tmp_path):
     target = tmp_path / "target"
-    job = submit("train.sbatch", until_warned(target), *THREE_NODES, launcher="srun")
+    job = submit("train.sbatch", until_warned(target), *THREE_NODES, launcher="srun", curve=True)
     job.wait_for(lambda: update_of(job) > 20 and events(job.run, "checkpoint"), "checkpoint")
     (worker,) = job.processes(PMIX_RANK="2")
     kill(worker)
@@ -131,17 +132,14 @@ STAYS = 'LAUNCHER_SECONDS=2; mpirun() { command mpirun "$@"; sleep 1000; }'
 
 @pytest.fixture(scope="module")
 def alone(submit):
-    """Name -> a job that comes to its end by itself. All at once, as each waits more than it works."""
+    """Name -> a job that comes to its end by itself. All at once, and beside a test: each waits more than it works."""
     run = functools.partial(submit, "train.sbatch", SETTINGS.format(updates=20), *THREE_NODES)
     once = f"((${{SLURM_RESTART_COUNT:-0}})) || {WARNING}\ncheck_nodes\n"
-    jobs = {
+    return {
         "warned": run(edits={"check_nodes\n": once}),
         "short": run("--time=5", edits={"check_nodes\n": f"{WARNING}\ncheck_nodes\n"}),
         "stays": run(site=STAYS),
     }
-    for job in jobs.values():
-        job.leave(JOB_SECONDS)
-    return jobs
 
 
 def test_a_job_that_is_warned_while_it_checks_its_nodes_goes_back_and_trains_to_the_end(alone):

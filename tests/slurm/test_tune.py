@@ -9,8 +9,7 @@ import pytest
 
 from ddrl.tuning import plan as plans
 from ddrl.tuning.journal import open_study
-from tests.parallel.light import EVERYWHERE
-from tests.slurm.conftest import Job
+from tests.slurm.conftest import QUICK, Job
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.timeout(400)
@@ -25,7 +24,7 @@ def test_a_search_as_an_array(slurm, tmp_path):
     command = [sys.executable, "-m", "ddrl.cli", "tune", "ba3c", "--dir", str(search), *OPTIONS]
     done = subprocess.run(
         [*command, "--submit", "--sbatch-options=--mem-per-cpu=1 --time=10"],
-        env=slurm.environment | EVERYWHERE,
+        env=slurm.environment | QUICK,
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -399,7 +399,7 @@ def test_records_that_a_resume_takes_back_end_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(240)
-def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
+def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch, forked_ranks):
     monkeypatch.setattr(ending, "LOOK_SECONDS", 0.2)
     chosen = settings(workers=1, repeats=1)
     config = epsilon.EPSILON.points(chosen, TWO)[0].config.changed(run={"minutes": 2.0, "log_every_seconds": 0.3})
@@ -416,7 +416,7 @@ def test_a_real_run_is_stopped_early_and_marked(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(240)
-def test_a_real_run_ends_at_its_target(tmp_path, monkeypatch):
+def test_a_real_run_ends_at_its_target(tmp_path, monkeypatch, forked_ranks):
     monkeypatch.setattr(ending, "LOOK_SECONDS", 0.2)
     chosen = settings(workers=1, repeats=1, batch_size=(64,), target_score=-0.95, stop_at_target=True, minutes=3.0)
     plan = plans.Plan(tmp_path, "epsilon", to_json(chosen), tuple(epsilon.EPSILON.points(chosen, TWO)))

@@ -1,10 +1,14 @@
-"""On PYTHONPATH: ranks of a job compute without TensorFlow, see tests/parallel/light.py."""
+"""On PYTHONPATH: ranks of a job compute without TensorFlow, and may draw no curve, see tests/parallel/light.py."""
 
 from __future__ import annotations
 
 import importlib.machinery
+import os
 import sys
 from pathlib import Path
+
+if "TEST_NO_CURVE" in os.environ and "ddrl.launch.finish" in sys.orig_argv:
+    os._exit(0)
 
 sys.path.append(str(Path(__file__).parents[2] / "parallel"))
 
