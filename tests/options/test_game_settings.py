@@ -35,6 +35,15 @@ def test_a_game_without_images_gets_a_network_for_vectors(line):
     assert parse(f"{line} --game ddrl/Catch-v0").config.network.network == "mlp", "its images are too small"
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "categorical-dqn", "rainbow"])
+def test_a_preset_for_games_without_images_is_named_and_has_a_network_for_them(algorithm):
+    (note,) = parse(f"{algorithm} --preset laptop --game CartPole-v1").notes
+    assert note.endswith("using --network mlp; --preset classic is for such games")
+    assert parse(f"{algorithm} --preset classic").notes == ()
+    (note,) = parse("apex-dqn --game CartPole-v1").notes
+    assert note.endswith("using --network mlp"), "there is none"
+
+
 def test_a_network_that_was_named_stays(tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text("game: CartPole-v1\nnetwork: nature\n")
