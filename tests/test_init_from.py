@@ -115,7 +115,7 @@ OTHER_SHAPE = (
     [
         ((*SMOKE, "--init-from", "gone"), "--init-from gone: gone is no directory; name a run that has a checkpoint"),
         ((*SMOKE, "--init-from", "empty"), "--init-from empty: empty has no checkpoint; name a run that has a check"),
-        ((*SMOKE, "--init-from", "run:4"), "--init-from run:4: run has no checkpoint of update 4; it has those of upd"),
+        ((*SMOKE, "--init-from", "run:4"), "--init-from run:4: run has no checkpoint of update 4, only of update"),
         ((*SMOKE, "--init-from", "gone:best"), "--init-from gone:best: cannot read checkpoint gone/checkpoints/best"),
         ((*SMOKE, "--init-from", "run", "--hidden-layers", "8"), OTHER_SHAPE),
         (

@@ -68,8 +68,10 @@ def test_the_best_is_named_by_a_word_or_by_its_file(run):
 @pytest.mark.parametrize(
     "named, checkpoint, message",
     [
-        ("a run", "4", "a run has no checkpoint of update 4; it has those of updates 3, 450"),
+        ("a run", "4", "a run has no checkpoint of update 4, only of updates 3, 450"),
         ("a run/checkpoints/update-4.npz", "", "has no checkpoint of update 4"),
+        ("a run", "bets", "^a run has no checkpoint bets; name the number of an update, best, or a file$"),
+        ("a run", "4,500", "^a run has no checkpoint 4,500; name the number of an update, best, or a file$"),
         ("a run/checkpoints/update-3.npz", "450", "--checkpoint 450: .* already names one"),
     ],
 )
@@ -85,7 +87,7 @@ def test_a_run_and_its_checkpoint_are_named_in_one_word(run):
     assert run_and_checkpoint_in_one("a run/checkpoints:best") == (run, best_path(run))
     assert run_and_checkpoint_in_one("a run:elsewhere/x.npz") == (run, Path("elsewhere/x.npz"))
     assert run_and_checkpoint_in_one("a run/checkpoints/update-450.npz") == (run, checkpoint_path(run, 450))
-    with pytest.raises(UsageError, match="a run has no checkpoint of update 4; it has those of updates 3, 450"):
+    with pytest.raises(UsageError, match="a run has no checkpoint of update 4, only of updates 3, 450"):
         run_and_checkpoint_in_one("a run:4")
 
 

@@ -291,6 +291,10 @@ ODD = {
     "a-b.py": (REGISTERS.format(name="a"), "a plugin's file is a module; its name may have only letters"),
     "taken.py": (REGISTERS.format(name="nature"), r"nature is registered twice, by ddrl and by taken \(.*taken.py"),
     "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name may have only letters, digits"),
+    "unnamed.py": (
+        "from ddrl.plugins import register_network\nregister_network(5, lambda spaces, settings: None)\n",
+        "network 5: a name must be a text, such as '5'$",
+    ),
     "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms"),
     "number.py": ("from ddrl.plugins import register_network\nregister_network('x', 3)\n", "takes a function, not 3"),
     "trains.py": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddrl import checks
+from ddrl import checks, plugins
 from ddrl.errors import UsageError
 from ddrl.rom_names import SPELLING, of_game
 
@@ -60,9 +60,9 @@ def atari_rom(game: str) -> str | None:
 
 
 def unknown_game(game: str) -> UsageError:
-    """The error for a game that is no ROM, no Gymnasium id and no scenario, with the closest names."""
+    """The error for a game that is no ROM, no Gymnasium id, no scenario, and no plugin's, with the closest names."""
     match = SPELLING.match(game)
-    close = checks.closest(game, atari_games() + gymnasium_games() + football_games())
+    close = checks.closest(game, [*atari_games(), *gymnasium_games(), *football_games(), *plugins.environments.names()])
     close = close or checks.closest(match.group(1) if match else game, atari_games())
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     # The processes of a run do not import what the user's own program has imported.

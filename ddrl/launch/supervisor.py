@@ -204,7 +204,8 @@ class Supervisor:
         limit = self._config.run.start_seconds
         if not self.overdue and now > self._began + limit:
             who, killed = self._late()
-            self.overdue = f"{who} did not begin within {limit:g} s (--start-seconds), and {killed} killed"
+            more = "a slow or busy machine may need a longer --start-seconds"
+            self.overdue = f"{who} did not begin within {limit:g} s, and {killed} killed ({more})"
 
     def _late(self) -> tuple[str, str]:
         """Who did not begin in time, and who was killed for it, as parts of a sentence."""

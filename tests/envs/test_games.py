@@ -66,6 +66,15 @@ def test_an_environment_of_a_plugin_is_not_taken_for_the_rom_of_that_name():
     assert atari_rom("Othello-v0") == "othello"
 
 
+def test_a_mistyped_name_of_an_environment_of_a_plugin_is_told_of():
+    plugins.register_environment("thermostat", lambda **options: gymnasium.make("CartPole-v1", **options))
+    try:
+        with pytest.raises(UsageError, match=r"unknown game 'thermostatt'; did you mean thermostat\?"):
+            make_environment(EnvironmentConfig(game="thermostatt"), 1)
+    finally:
+        plugins.environments.remove("thermostat")
+
+
 def test_lists():
     assert {"breakout", "pong", "seaquest"} <= set(atari_games()) and "combat" not in atari_games()
     assert {"ddrl/Catch-v0", "CartPole-v1"} <= set(gymnasium_games())
