@@ -3,6 +3,9 @@
 Arrays are NumPy on the host; nothing here imports TensorFlow. Shapes use B for a batch of
 data-points or simulators, T for steps, N for the length of the flat parameter vector. An observation is an array,
 <uint8, bool or float32>[B, ...], or of several fields: <structured>[B], see `ddrl.structured`.
+
+The names `behaviour_log_prob` and `behaviour_version` keep their British spelling, as checkpoints and the losses of
+plugins have them.
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ from ddrl.studies.tables import table
 HERE = Path(__file__).parent
 DATA, FIGURES = HERE / "results" / "data", HERE / "figures"
 NAMES = {"stable-baselines3": "Stable-Baselines3", "sample-factory": "Sample Factory", "rllib": "RLlib"}
+MOST_BYTES = 400_000
+"""Most that a figure has. At 200 dots per inch, one of 16 panels with translucent bands would have 1.2 million."""
+PALETTE = 128  # colors of a larger figure; it looks the same
 SECTION = re.compile(r"(<!-- data: ([\w-]+) -->\n).*?(<!-- end of data -->)", re.DOTALL)
 
 
@@ -143,6 +146,17 @@ def _ratios(measured: Sequence[Mapping[str, Any]]) -> bytes:
     return image.getvalue()
 
 
+def small(png: bytes) -> bytes:
+    """A figure as pages have it: with a palette if it has more than MOST_BYTES, or else as it is."""
+    from PIL import Image
+
+    if len(png) <= MOST_BYTES:
+        return png
+    image, data = Image.open(io.BytesIO(png)).convert("RGB"), io.BytesIO()
+    image.quantize(PALETTE, dither=Image.Dither.NONE).save(data, format="png", optimize=True)
+    return data.getvalue()
+
+
 def section(name: str, report: Drawn) -> str:
     """What a page says of it."""
     return f"![{report.heading}](../figures/{name}.png)\n\n{report.text}\n"
@@ -167,7 +181,7 @@ def main() -> int:
     data = {path.name: path for path in sorted(DATA.iterdir()) if path.is_dir()}
     reports = {name: drawn(path) for name, path in data.items() if name in (sys.argv[1:] or data)}
     for name, report in reports.items():
-        (FIGURES / f"{name}.png").write_bytes(report.figure)
+        (FIGURES / f"{name}.png").write_bytes(small(report.figure))
     for page in pages():
         text = page.read_text(encoding="utf-8")
         new = SECTION.sub(lambda m: f"{m[1]}{section(m[2], reports[m[2]])}{m[3]}" if m[2] in reports else m[0], text)

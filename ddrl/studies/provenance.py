@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import rundir
-from ddrl.bench.peer_learner import ZOO
+from ddrl.bench.peer_zoo import ZOO
 from ddrl.config import TrainConfig
 from ddrl.reporting.metrics import is_resumed
 from ddrl.studies.engine import MACHINE

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ddrl import checks
-from ddrl.bench.peer_learner import ZOO, settings_of
+from ddrl.bench.peer_zoo import ZOO, settings_of
 from ddrl.bench.peers import check_python, how_to_install
 from ddrl.config import TrainConfig
 from ddrl.envs.game_names import atari_rom

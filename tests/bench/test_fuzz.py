@@ -26,6 +26,23 @@ from ddrl.types import Machine
 MACHINE = Machine(2, 16 * 10**9)
 
 
+def checkpoint_of(config, version, states):
+    """A small checkpoint at an update, with states of workers."""
+    parameters = np.linspace(0, 1, 50, dtype=np.float32)
+    return checkpoints.Checkpoint(
+        version,
+        version,
+        90,
+        1.0 + version,
+        parameters * version,
+        {"m": parameters},
+        version,
+        (("w", (50,)),),
+        worker_states=states,
+        config=rundir.config_to_dict(config),
+    )
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run of dqn on Catch as the ranks leave it, with two checkpoints, before and after other settings."""
@@ -37,23 +54,10 @@ def run(tmp_path_factory):
     shape, dtype = environment.observation_shape, environment.observation_dtype
     unroll = empty_unroll(8, config.rows, shape, dtype, environment.action_space)
     environment.close()
-    parameters = np.linspace(0, 1, 50, dtype=np.float32)
     for version in (5, 9):
         replay.add(unroll._replace(valid=np.ones_like(unroll.valid)))
         states = {0: replay.save(worker_directory(path, 0)) | {"version": np.int64(version)}}
-        made = checkpoints.Checkpoint(
-            version,
-            version,
-            90,
-            1.0 + version,
-            parameters * version,
-            {"m": parameters},
-            version,
-            (("w", (50,)),),
-            worker_states=states,
-            config=rundir.config_to_dict(config),
-        )
-        checkpoints.save(path, made)
+        checkpoints.save(path, checkpoint_of(config, version, states))
         config = config.changed(optimizer={"learning_rate": 0.001 * version})
         rundir.update_run_dir(path, config)
     writer = MetricsWriter(path)

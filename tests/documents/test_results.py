@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import io
 import json
 import sys
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 from tests.documents.pages import ROOT
 
@@ -20,7 +23,8 @@ NAMES = sorted(path.name for path in redraw.DATA.iterdir())
 
 def test_all_data_is_shown_and_all_that_is_shown_is_there():
     assert NAMES and list(redraw.shown()) and sorted(redraw.shown()) == NAMES
-    assert all((redraw.FIGURES / f"{name}.png").stat().st_size > 10_000 for name in NAMES)
+    sizes = {name: (redraw.FIGURES / f"{name}.png").stat().st_size for name in NAMES}
+    assert [name for name, size in sizes.items() if not 10_000 < size <= redraw.MOST_BYTES] == []
 
 
 def test_every_figure_is_drawn_from_data():
@@ -55,6 +59,19 @@ def test_peers_of_several_machines_name_each_and_need_no_roofline(tmp_path, undr
 def test_figures_are_drawn(name):
     figure = redraw.drawn(redraw.DATA / name).figure
     assert figure.startswith(b"\x89PNG") and len(figure) > 10_000
+
+
+def test_large_figures_have_a_palette():
+    def png(edge):
+        pixels, data = np.random.default_rng(0).integers(0, 256, (edge, edge, 3), dtype=np.uint8), io.BytesIO()
+        Image.fromarray(pixels).save(data, format="png")
+        return data.getvalue()
+
+    large, reduced = png(400), redraw.small(png(400))
+    image = Image.open(io.BytesIO(reduced))
+    assert (image.size, image.mode) == ((400, 400), "P")
+    assert len(reduced) < redraw.MOST_BYTES < len(large)
+    assert redraw.small(png(100)) == png(100)
 
 
 def test_data_is_small_and_names_no_directory_of_a_machine():

@@ -284,7 +284,7 @@ MUTANTS = (
     ),
     Mutant(
         "allreduce-refuses-nothing",
-        "ddrl/exchange/allreduce/replica.py",
+        "ddrl/exchange/allreduce/outcome.py",
         "to_bitmap(h.sender for h in headers if not h.flags & Flag.FINITE)",
         "0",
         ("tests/exchange/allreduce/test_replica.py::test_a_gradient_that_is_not_finite_is_refused_by_all_and_named",),
@@ -292,8 +292,8 @@ MUTANTS = (
     ),
     Mutant(
         "allreduce-lets-overflows-through",
-        "ddrl/exchange/allreduce/replica.py",
-        "refused = refused or refused_by(squared, to_bitmap(self.members))",
+        "ddrl/exchange/allreduce/outcome.py",
+        "refused = refused or refused_by(squared, members)",
         "refused = refused or 0",
         ("tests/exchange/allreduce/test_replica.py::test_an_average_that_overflows_is_refused",),
         "An average that is not finite ends the run.",

@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "last-update-may-be-refused-by-replicas",
-        "ddrl/exchange/allreduce/replica.py",
+        "ddrl/exchange/allreduce/outcome.py",
         "Flag.SKIP | (Flag.NONE if flags & Flag.WITH_UPDATE else flags)",
         "Flag.SKIP | flags",
         (f"{_REPLICA}::test_an_end_that_waits_for_an_update_does_not_come_with_a_step_that_is_refused",),

@@ -119,18 +119,13 @@ class Chief:
         return {"members": members, "norms": [closed.norm for closed in self.closed]}
 
 
-def play(comm: MPI.Comm, scenario: dict) -> dict:
-    """One scenario; what this rank saw."""
-    workers, servers = scenario["workers"], scenario["servers"]
-    rank = comm.Get_rank()
-    assignments = assign_roles(Sizes(workers, servers))
-    layout = JobLayout.from_assignments(assignments)
-    layout = layout if servers else layout.with_hosted_servers(rank)
-    config = TrainConfig(
+def config_of(scenario: dict) -> TrainConfig:
+    """The settings of a scenario, without an evaluator or lines of metrics."""
+    return TrainConfig(
         algorithm=BA3CConfig(),
         exchange=ExchangeConfig(
-            workers=workers,
-            parameter_servers=servers,
+            workers=scenario["workers"],
+            parameter_servers=scenario["servers"],
             exchange=scenario["exchange"],
             quorum=scenario["quorum"],
             quorum_deadline_seconds=scenario["deadline"],
@@ -139,10 +134,17 @@ def play(comm: MPI.Comm, scenario: dict) -> dict:
         evaluation=EvaluationConfig(evaluator=False),
         run=RunConfig(log_every_seconds=1e8),
     )
-    transport, context = (
-        MpiTransport(comm, workers, survive=bool(scenario["dies"])),
-        JobContext(config, Path("."), layout),
-    )
+
+
+def play(comm: MPI.Comm, scenario: dict) -> dict:
+    """One scenario; what this rank saw."""
+    workers, servers = scenario["workers"], scenario["servers"]
+    rank = comm.Get_rank()
+    assignments = assign_roles(Sizes(workers, servers))
+    layout = JobLayout.from_assignments(assignments)
+    layout = layout if servers else layout.with_hosted_servers(rank)
+    transport = MpiTransport(comm, workers, survive=bool(scenario["dies"]))
+    context = JobContext(config_of(scenario), Path("."), layout)
     roles: list = []
     if rank in layout.workers:
         roles.append(Worker(transport, rank, layout, scenario))

@@ -15,7 +15,7 @@ import types
 import pytest
 
 from ddrl import run_lock, rundir
-from ddrl.bench import peer_learner
+from ddrl.bench import peer_learner, peer_zoo
 from ddrl.errors import UsageError
 from ddrl.launch.processes import Interrupts
 from ddrl.reporting.metrics import read_metrics
@@ -53,9 +53,9 @@ def test_each_seed_has_all_systems_and_the_peers_know_what_they_need():
 
 def test_a_game_has_the_name_of_the_library():
     assert peer_game("space_invaders") == ("SpaceInvaders", True) and peer_game("Hopper-v5") == ("Hopper-v5", False)
-    assert peer_learner.settings_of("ppo", "Hopper-v5", False)["clip_range"] == 0.2
-    assert peer_learner.settings_of("a2c", "SpaceInvaders", True)["n_envs"] == 16
-    atari = peer_learner.settings_of("dqn", "Pong", True)
+    assert peer_zoo.settings_of("ppo", "Hopper-v5", False)["clip_range"] == 0.2
+    assert peer_zoo.settings_of("a2c", "SpaceInvaders", True)["n_envs"] == 16
+    atari = peer_zoo.settings_of("dqn", "Pong", True)
     assert (atari["buffer_size"], atari["target_update_interval"], atari["exploration_final_eps"]) == (1e5, 1000, 0.01)
 
 

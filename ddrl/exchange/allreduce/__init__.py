@@ -1,6 +1,7 @@
 """All-reduce: every worker has all parameters, and the workers average among themselves.
 
-Read `replica` first, then `coordinator`, the chief's part. The import rules are those of `ddrl.exchange`.
+Read `replica` first, with `outcome`, which says what a step comes to; then `coordinator`, the chief's part. The import
+rules are those of `ddrl.exchange`.
 """
 
 from __future__ import annotations

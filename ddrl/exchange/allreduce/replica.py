@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddrl.errors import UsageError
-from ddrl.exchange.averaging import average_of, refused_by
+from ddrl.exchange.allreduce.outcome import outcome_of, refused_among
+from ddrl.exchange.averaging import average_of
 from ddrl.exchange.interface import Due, Server, everything, load
 from ddrl.exchange.messages import TO_WORKER, Flag, Header, Kind, Message, Payload
 from ddrl.exchange.published import Published
@@ -238,7 +239,7 @@ class Replica(Server):
         if len(held) < len(self.members):
             return []
         headers = [header for header, _ in held]
-        refused = to_bitmap(h.sender for h in headers if not h.flags & Flag.FINITE)
+        refused = refused_among(headers)
         messages = []
         if not refused and self.worker not in self._norms:
             start, stop = self._ranges[self.worker]
@@ -255,26 +256,10 @@ class Replica(Server):
             )
             messages = [Message(self.processes[w], header, payload) for w in self._others()]
         if refused or len(self._norms) == len(self.members):
-            messages += self._complete(self._outcome_of(headers, refused), self._spare)
+            squared = math.fsum(self._norms[w] for w in self.members) if not refused else float("nan")
+            asked = next(h.flags for h in headers if self.processes[h.sender] == self.chief)
+            messages += self._complete(outcome_of(headers, asked, refused, squared, self.worker), self._spare)
         return messages
-
-    def _outcome_of(self, headers: list[Header], refused: int) -> Header:
-        """The outcome of a step, which all replicas find alike: its members, samples, norm, refusal and flags."""
-        squared = math.fsum(self._norms[w] for w in self.members) if not refused else float("nan")
-        refused = refused or refused_by(squared, to_bitmap(self.members))
-        flags = next(h.flags for h in headers if self.processes[h.sender] == self.chief) & ~Flag.FINITE
-        if refused:
-            flags = Flag.SKIP | (Flag.NONE if flags & Flag.WITH_UPDATE else flags)
-        return Header(
-            Kind.OUTCOME,
-            sender=self.worker,
-            step=self.step,
-            count=sum(h.count for h in headers),
-            value=math.sqrt(squared) if squared >= 0 else squared,
-            members=to_bitmap(self.members),
-            refused=refused,
-            flags=flags & ~Flag.WITH_UPDATE,
-        )
 
     def _complete(self, outcome: Header, average: np.ndarray) -> list[Message]:
         """Applies a step, as all replicas do, and keeps `average` for replicas that may not have it yet."""
