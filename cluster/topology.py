@@ -21,7 +21,6 @@ from cluster.wording import counted
 
 CORES_ON_NODE = "SLURM_CPUS_ON_NODE"
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")  # the first that is set names the GPUs
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ROLE_VARIABLE = "DDRL_ROLE"  # set for the ranks of one component of a heterogeneous job
 
 
@@ -56,15 +55,6 @@ def this_seat(environ: Mapping[str, str]) -> Seat:
         _own_gpus(environ),
         environ.get(ROLE_VARIABLE, "").strip(),
     )
-
-
-def boot_id() -> str:
-    """What Linux calls this machine until it is booted again, whatever its host name; empty where the system does not
-    say."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def usable_cores(process: int = 0) -> tuple[int, ...]:

@@ -127,10 +127,14 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, new: bool = False) -> None:
     """Writes a file whole or not at all: if writing is interrupted, an earlier file stays as it was.
 
+    Args:
+        new: do not replace an earlier file, which another process, also on another node, may have just written.
+
     Raises:
+        FileExistsError: `new` is given, and there is a file of that name.
         OSError: the file cannot be written; the error has its path.
     """
     temporary = temporary_path(path)
@@ -140,13 +144,34 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)  # else a node that goes down may leave an empty file in place of the one before
-        os.replace(temporary, path)
+        if new:
+            _name_new(temporary, path)
+        else:
+            os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
             error.filename, error.filename2 = str(path), None
         raise
+
+
+def _name_new(temporary: Path, path: Path) -> None:
+    """Renames a file, unless there is one of the new name.
+
+    A look beforehand would not do: a node may remember for a minute that the name was free on a network file system,
+    whose server decides about links.
+    """
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # the file system has no hard links
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.replace(temporary, path)
+    else:
+        temporary.unlink()
 
 
 def identity(path: Path) -> tuple[int, ...]:

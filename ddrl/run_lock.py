@@ -29,6 +29,7 @@ LIVELY_SECONDS = 30.0
 another node."""
 MOST_BYTES = 300
 """What is read of a lock's file."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _HOLDER = re.compile(rb"(\d{1,20}) ([\w.-]{1,255})\n", re.ASCII)
 
 
@@ -103,6 +104,15 @@ def flock(descriptor: int, seconds: float, pause: float) -> bool | None:
         except OSError:
             return None
         time.sleep(pause)
+
+
+def boot_id() -> str:
+    """What Linux calls this machine until it is booted again, whatever its host name; empty where the system does not
+    say. Containers of one machine have the same, and see each other's locks."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def lost_node_seconds() -> float:

@@ -308,9 +308,9 @@ def earlier_configs(path: Path) -> Iterator[tuple[str, TrainConfig]]:
             yield file.name, read_config(file, load=False)[0]
 
 
-def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Writes a JSON file whole or not at all, with its checksum. Raises OSError with its path."""
-    write_whole(path, sealed.file_bytes(data))
+def write_json(path: Path, data: dict[str, Any], new: bool = False) -> None:
+    """Writes a JSON file whole or not at all, with its checksum; `new` and errors are those of `write_whole`."""
+    write_whole(path, sealed.file_bytes(data), new)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.files import cut_half_line, leave_mark, read_regular
+from ddrl.files import cut_half_line, leave_mark, read_regular, write_whole
 from ddrl.job.role import StopSignal
 
 
@@ -29,6 +29,23 @@ def test_a_mark_makes_no_file_where_a_link_leads(tmp_path, monkeypatch):
     rundir.note_trained(tmp_path)
     assert rundir.stop_requested(tmp_path) and (tmp_path / rundir.TRAINED).is_file()
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_two_that_write_a_new_file_one_does(tmp_path, monkeypatch, links):
+    """Without hard links, as on a FAT file system, too."""
+    if not links:
+        monkeypatch.setattr("os.link", lambda *names: (_ for _ in ()).throw(PermissionError(1, "not permitted")))
+    write_whole(tmp_path / "plan", b"first", new=True)
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("plan", "link"):
+        with pytest.raises(FileExistsError) as error:
+            write_whole(tmp_path / name, b"second", new=True)
+        assert (error.value.filename, error.value.filename2) == (str(tmp_path / name), None)
+    assert (tmp_path / "plan").read_bytes() == b"first"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "plan"]
+    write_whole(tmp_path / "plan", b"third")
+    assert (tmp_path / "plan").read_bytes() == b"third"
 
 
 def test_half_a_line_is_not_cut_off_a_file_to_which_a_link_leads(tmp_path):

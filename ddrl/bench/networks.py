@@ -12,6 +12,7 @@ from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, TakesTrainOptions
 from ddrl.bench.phases import on_cores
 from ddrl.config import TrainConfig
+from ddrl.options.game_settings import tried_game
 from ddrl.options.train_options import parse
 from ddrl.placement.resources import this_machine
 
@@ -70,8 +71,13 @@ def measure(configs: dict[str, TrainConfig], seconds: float, turns: int) -> dict
 
 
 def configs_of(arguments: NetworksArguments) -> dict[str, TrainConfig]:
-    """Network -> settings of a run with it."""
+    """Network -> settings of a run with it.
+
+    Raises:
+        UsageError: the settings are refused, or the game fails as it is tried, whatever the network.
+    """
     config = parse([*DEFAULTS, *arguments.train_options], this_machine()).config
+    tried_game(config.environment)
     return {name: config.changed(network={"network": name}) for name in arguments.networks}
 
 

@@ -260,8 +260,11 @@ def begin(study: Study, plan: plans.Plan, settings: StudySettings, line: str, al
     """
     written = plans.load(plan.directory, plan.study)
     if written is None:
-        plans.write(plan)
-        return plan
+        if plans.write(plan, new=True):
+            return plan
+        written = plans.load(plan.directory, plan.study)
+    if written is None:
+        raise UsageError(f"--dir {plan.directory}: another call has just begun or removed a study there; try again")
     plans.check_same(written, plan.settings)
     more = extended(study, written, settings, line)
     if more is written:

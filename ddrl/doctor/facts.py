@@ -18,11 +18,12 @@ from typing import Any
 from cluster.job import number
 from cluster.launch import output_of
 from cluster.loopback import listeners
-from cluster.topology import CORES_ON_NODE, GPU_VARIABLES, Seat, boot_id, this_seat, usable_cores
+from cluster.topology import CORES_ON_NODE, GPU_VARIABLES, Seat, this_seat, usable_cores
 from ddrl.launch.processes import stat_of
 from ddrl.placement.resources import available_memory
 from ddrl.programs import python_command
 from ddrl.reporting.machine import package_versions, source_mark
+from ddrl.run_lock import boot_id
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "mpi4py", "ale-py", "gymnasium")
 SOURCE = "source of ddrl"

@@ -170,7 +170,7 @@ class GymnasiumEnvironment(InTurn):
         self._end_pause()
         idle = [self._simulators[i] for i in np.flatnonzero(~self._waiting) if self._simulators[i].ended]
         if self._resets is not None and idle:
-            self._pause = self._resets.submit(_reset_all, idle)
+            self._pause = self._resets.submit(self._reset_all, idle)
 
     def pop_episodes(self) -> list[EpisodeEnd]:
         """Whole games finished since the last call."""
@@ -232,6 +232,15 @@ class GymnasiumEnvironment(InTurn):
         if pause is not None:
             pause.result()
 
+    def _reset_all(self, idle: list[Simulator]) -> None:
+        """Resets simulators that idle. Raises UsageError for a start that recv would refuse: it may be saved before."""
+        for simulator in idle:
+            simulator.reset_ended()
+            if isinstance(simulator, PausingSimulator) and simulator.fresh is not None:
+                observation, info = simulator.fresh
+                self._observation(observation)
+                self._told(info, 0.0)
+
     def _choose(self, order: np.ndarray | None) -> np.ndarray:
         """Numbers of the simulators that step, ascending."""
         waiting = np.flatnonzero(self._waiting)
@@ -290,11 +299,6 @@ class GymnasiumEnvironment(InTurn):
         """The actions of a game's players as its step takes them."""
         actions = actions + self.first_action if self.first_action else actions
         return actions if self.players > 1 else actions[0]
-
-
-def _reset_all(idle: list[Simulator]) -> None:
-    for simulator in idle:
-        simulator.reset_ended()
 
 
 def _simulator(

@@ -159,7 +159,7 @@ def set_simulator_state(simulator: Simulator, state: dict[str, np.ndarray]) -> N
     simulator.ended = bool(own["ended"])
     if isinstance(simulator, PausingSimulator):
         fresh = "fresh" in own
-        simulator.fresh = (own["fresh"], {"lives": int(own["fresh_lives"])}) if fresh else None
+        simulator.fresh = (own["fresh"], {"lives": own["fresh_lives"]}) if fresh else None
         simulator.final = own.get("final")
 
 

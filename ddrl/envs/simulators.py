@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ddrl.envs.adapted import check_step
+from ddrl.envs.adapted import check_step, start_of
 
 Start = tuple[Any, dict]
 """What Gymnasium's reset gives: observation and info."""
@@ -63,7 +63,7 @@ class Simulator:
 
     def _restart(self) -> Start:
         self.ended = False
-        return self.env.reset()
+        return start_of(self.game, self.env.reset())
 
 
 class PausingSimulator(Simulator):
@@ -88,7 +88,7 @@ class PausingSimulator(Simulator):
     def reset_ended(self) -> None:
         """Reset now, if the episode is over."""
         if self.ended and self.fresh is None:
-            self.fresh = self.env.reset()
+            self.fresh = start_of(self.game, self.env.reset())
 
     def _restart(self) -> Start:
         if self.fresh is None and self.final is None:  # resumed from the state of one that resets at once
@@ -135,7 +135,7 @@ class SwappingSimulator(Simulator):
 
     def _restart(self) -> Start:
         assert self._fresh is not None, "a first reset came before"
-        start = self._fresh.result()
+        start = start_of(self.game, self._fresh.result())
         self.env, self._spare, self.ended = self._spare, self.env, False
         self._fresh = self._resets.submit(self._spare.reset)
         return start

@@ -7,13 +7,13 @@ import fcntl
 import os
 import re
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from ddrl.files import new_file, open_regular, temporary_path
+from ddrl.run_lock import boot_id
 
-MOST_BYTES = 300  # of the file that names the host
+MOST_BYTES = 300  # of the file that names the machine
 
 
 @contextlib.contextmanager
@@ -22,7 +22,8 @@ def unfinished(path: Path) -> Iterator[Path]:
 
     The place has the name of `path`, so that writers know the format by it. It is in a new directory beside `path`,
     `.NAME.HEX.tmp`, in which nobody else can put a link, and which is removed in the end. Before that, such
-    directories of processes that were killed on this host are removed. A process that lives keeps its own locked.
+    directories of processes that were killed on this machine since it was booted are removed. A process that lives
+    keeps its own locked.
 
     Args:
         path: in an existing directory.
@@ -40,9 +41,9 @@ def unfinished(path: Path) -> Iterator[Path]:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
             owner = stack.enter_context(os.fdopen(new_file(owner_of(place)), "wb", buffering=0))
-            with contextlib.suppress(OSError):  # on a file system without locks no host is named: it counts as in use
+            with contextlib.suppress(OSError):  # on a file system without locks no machine is named: it is in use
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                owner.write(socket.gethostname().encode())
+                owner.write(boot_id().encode())
             yield place
     except OSError as error:
         if str(error.filename).startswith(str(directory)):  # which is soon gone, and means nothing to the user
@@ -51,7 +52,7 @@ def unfinished(path: Path) -> Iterator[Path]:
 
 
 def owner_of(place: Path) -> Path:
-    """The file beside a place that the process which writes there keeps locked. It says on which host that is."""
+    """The file beside a place that the process which writes there keeps locked. It says on which machine that is."""
     return place.with_name(f"{place.name}.owner")  # whatever the place is called, it is another name
 
 
@@ -65,10 +66,12 @@ def _beside(path: Path) -> list[Path]:
 
 
 def _is_abandoned(directory: Path, name: str) -> bool:
-    """Whether the process that made it was on this host, and has ended; locks of other hosts cannot always be seen."""
+    """Whether the process that made it was on this machine, and has ended. Locks of other machines cannot always be
+    seen, and one of them may have the same host name."""
+    machine = boot_id().encode()
     try:
         with open_regular(owner_of(directory / name), follow=False) as owner:
-            if owner.read(MOST_BYTES) != socket.gethostname().encode():
+            if not machine or owner.read(MOST_BYTES) != machine:
                 return False
             fcntl.flock(owner, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: others may look at the same time
     except OSError:

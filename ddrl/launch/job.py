@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.job import NUMBER, Job
-from cluster.topology import boot_id, gather_json
+from cluster.topology import gather_json
 from ddrl import plugin_modules, programs, run_lock, rundir
 from ddrl.config import RunConfig, TrainConfig, validation
 from ddrl.errors import UsageError
@@ -319,7 +319,7 @@ def _gathered(world: Any, content: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _parse(parse: Callable[[], Wanted], rank: int) -> tuple[Wanted | None, dict[str, str]]:
     """This rank's wish, and what it tells rank 0: its machine and version, and its refusal if it has one."""
-    report = {"host": socket.gethostname(), "boot_id": boot_id()}
+    report = {"host": socket.gethostname(), "boot_id": run_lock.boot_id()}
     nowhere = io.StringIO()
     with contextlib.ExitStack() as quiet:
         if rank > 0:

@@ -74,7 +74,7 @@ def load(directory: Path, study: str, option: str = "--dir", trusted: bool = Tru
             outside the directory, or is not trusted and names a plugin that was not loaded.
     """
     path = directory / PLAN
-    if not path.exists():
+    if not (path.exists() or path.is_symlink()):
         return None
     data = rundir.read_json(path)
     if data is None or data.get("format") != FORMAT:
@@ -89,8 +89,14 @@ def load(directory: Path, study: str, option: str = "--dir", trusted: bool = Tru
         return Plan(directory, study, dict(data["settings"]), points, str(data.get("command", "")))
 
 
-def write(plan: Plan) -> None:
+def write(plan: Plan, new: bool = False) -> bool:
     """Begins or extends a study: its directory gets study.json. Its points must have passed `check_names`.
+
+    Args:
+        new: begin it, unless another call, also on another node, has just begun one there.
+
+    Returns:
+        Whether it was written.
 
     Raises:
         UsageError: the directory cannot be written.
@@ -103,11 +109,14 @@ def write(plan: Plan) -> None:
         "format": FORMAT, "study": plan.study, "command": plan.command, "settings": dict(plan.settings),
         "points": entries,
     }  # fmt: skip
+    _make(plan.directory)
     try:
-        plan.directory.mkdir(parents=True, exist_ok=True)
-        rundir.write_json(plan.directory / PLAN, content)
+        rundir.write_json(plan.directory / PLAN, content, new)
+    except FileExistsError:
+        return False
     except OSError as error:
         raise _refused(plan.directory, error) from error
+    return True
 
 
 def local_settings(directory: Path, names: Collection[str]) -> dict[str, str]:
@@ -140,13 +149,17 @@ def held(directory: Path) -> Iterator[None]:
     Raises:
         UsageError: another call holds the lock, or the directory cannot be written.
     """
+    _make(directory)
+    busy = f"--dir {directory}: another `ddrl study` is running in it; wait until it ends or stop it, or choose another"
+    with run_lock.locked(directory, busy):
+        yield
+
+
+def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _refused(directory, error) from error
-    busy = f"--dir {directory}: another `ddrl study` is running in it; wait until it ends or stop it, or choose another"
-    with run_lock.locked(directory, busy):
-        yield
 
 
 def _refused(directory: Path, error: OSError) -> UsageError:

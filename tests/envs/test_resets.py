@@ -14,6 +14,7 @@ from ddrl.envs import make_environment
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.envs.simulators import SwappingSimulator
 from ddrl.errors import UsageError
+from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.types import EpisodeEnd
 from tests.envs.driving import assert_same, by_environment, drive
 
@@ -72,6 +73,79 @@ def test_in_pause_goes_on_to_the_bit():
         rows = drive(env, 15)
         assert_same(rows, drive(again, 15))
     assert rows[0].observation.any() and rows[1].valid.all()
+
+
+class Later(gymnasium.Env):
+    """Episodes of one step. Resets but an instance's first give what they are told to."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, players: int, later: object) -> None:
+        self.players, self._later, self._resets = players, later, 0
+        self._rows = np.zeros((players, 2), np.float32) if players > 1 else np.zeros(2, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self._resets += 1
+        return self._later if self._resets > 1 else (self._rows, {"lives": 3})
+
+    def step(self, action):
+        return self._rows, 0.0, True, False, {}
+
+    def get_state(self):
+        return {"resets": np.array(self._resets)}
+
+    def set_state(self, state):
+        self._resets = int(state["resets"])
+
+
+def reset_in_pause(later: object, players: int = 1) -> GymnasiumEnvironment:
+    """An environment whose second episode begins with the next row: it was reset in a pause."""
+    env = GymnasiumEnvironment(lambda: Later(players, later), 1, {"game": "later"}, reset="in-pause")
+    env.reset(0)
+    drive(env, 1)
+    env.recv()
+    env.reset_ended()
+    return env
+
+
+ROW = np.zeros(2, np.float32)
+WRONG = {
+    "lives": ((ROW, {"lives": None}), r'later gave info\["lives"\] = None: give a finite number, or leave it out'),
+    "observation": ((None, {}), "later gave an observation "),
+    "start": (ROW, "later gave a ndarray from its reset: have it return"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_start_in_a_pause_is_refused_in_one_line_before_it_is_saved(name):
+    later, message = WRONG[name]
+    env = reset_in_pause(later)
+    with pytest.raises(UsageError, match=f"^{message}") as error:
+        env.get_state()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("reset", ["at-once", "in-pause", "swap"])
+def test_a_later_reset_that_gives_something_else_is_refused_with_the_name_of_the_game(reset):
+    env = GymnasiumEnvironment(lambda: Later(1, ROW), 1, {"game": "later"}, reset=reset)
+    env.reset(0)
+    with pytest.raises(UsageError, match=r"^later gave a ndarray from its reset: have it return \(observation, info\)"):
+        for _ in range(6):
+            env.recv()
+            env.reset_ended()
+            env.send(np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize("lives", [3, [3, 2]], ids=str)
+def test_lives_of_each_player_in_a_start_of_a_pause_go_on(lives):
+    env, again = (reset_in_pause((np.ones((2, 2), np.float32), {"lives": lives}), players=2) for _ in range(2))
+    again.set_state(decode_arrays(encode_arrays(env.get_state())))
+    for one in (env, again):
+        one.send(np.zeros(2, np.int32))
+    assert_same([env.recv()], [again.recv()])
+    for one in (env, again):
+        assert one.get_state()["tracker/lives"].tolist() == np.broadcast_to(lives, 2).tolist()
 
 
 def test_an_episode_that_had_ended_at_once_is_followed_by_the_next_in_pause():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddrl import run_lock
 from ddrl.evaluation import unfinished as unfinished_module
 from ddrl.evaluation.unfinished import owner_of, unfinished
 
@@ -26,11 +27,11 @@ with unfinished(Path(sys.argv[1])) as place:
 """
 
 
-def abandon(path: Path, host: str = "") -> Path:
-    """Makes what a killed process leaves beside `path`, of this host if no other is named."""
+def abandon(path: Path, machine: str = "") -> Path:
+    """Makes what a killed process leaves beside `path`, of this machine if no other is named."""
     directory = path.with_name(f".{path.name}.0.tmp")
     (directory / path.name).mkdir(parents=True)
-    owner_of(directory / path.name).write_text(host or socket.gethostname())
+    owner_of(directory / path.name).write_text(machine or run_lock.boot_id())
     return directory
 
 
@@ -104,6 +105,22 @@ def test_only_what_is_known_to_be_abandoned_is_removed(tmp_path, monkeypatch):
     with unfinished(path):
         pass
     assert set(tmp_path.iterdir()) == kept | {begun, linked, outside} and len(list(outside.iterdir())) == 2
+
+
+def test_what_another_machine_of_the_same_name_writes_is_left_alone(tmp_path):
+    """It may be alive, since its lock is not seen here."""
+    leftover = abandon(tmp_path / "model", socket.gethostname())
+    with unfinished(tmp_path / "model"):
+        pass
+    assert list(tmp_path.iterdir()) == [leftover]
+
+
+def test_where_the_system_does_not_name_the_machine_nothing_counts_as_abandoned(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_lock, "BOOT_ID", tmp_path / "missing")
+    leftover = abandon(tmp_path / "model")
+    with unfinished(tmp_path / "model") as place:
+        assert not owner_of(place).read_bytes()
+    assert list(tmp_path.iterdir()) == [leftover]
 
 
 def test_where_nothing_can_be_locked_nothing_counts_as_abandoned(tmp_path, monkeypatch):

@@ -9,6 +9,14 @@ _COORDINATOR = "tests/exchange/parameter_server/test_coordinator.py"
 
 MUTANTS = (
     Mutant(
+        "start-in-a-pause-is-not-looked-at",
+        "ddrl/envs/gymnasium_environment.py",
+        "self._told(info, 0.0)",
+        "pass",
+        ("tests/envs/test_resets.py::test_a_wrong_start_in_a_pause_is_refused_in_one_line_before_it_is_saved",),
+        "Lives that are no number get into a checkpoint, and the thread that writes it fails.",
+    ),
+    Mutant(
         "gradient-whose-norm-overflows-is-taken-for-finite",
         "ddrl/roles/trainer.py",
         'finite = seen_finite and math.isfinite(values["gradient_norm"])',

@@ -334,6 +334,14 @@ MUTANTS = (
         "No agent can be exported as `owner`.",
     ),
     Mutant(
+        "what-any-machine-writes-counts-as-abandoned",
+        "ddrl/evaluation/unfinished.py",
+        "owner.read(MOST_BYTES) != machine",
+        "not owner.read(MOST_BYTES)",
+        ("tests/evaluation/test_unfinished.py::test_what_another_machine_of_the_same_name_writes_is_left_alone",),
+        "An export removes what another machine is writing, whose lock it does not see.",
+    ),
+    Mutant(
         "rank-without-interfaces-does-not-speak",
         "ddrl/launch/contact.py",
         "except OSError:",

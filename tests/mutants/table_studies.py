@@ -22,6 +22,14 @@ MUTANTS = (
         "Two studies that are begun at once train the same points, and one replaces the plan of the other.",
     ),
     Mutant(
+        "two-that-begin-a-study-replace-each-others-plan",
+        "ddrl/commands/study.py",
+        "plans.write(plan, new=True)",
+        "plans.write(plan)",
+        ("tests/studies/test_command.py::test_of_two_that_begin_a_study_at_once_the_second_takes_the_plan",),
+        "Of two calls that begin a study at once, the second replaces the plan of the first.",
+    ),
+    Mutant(
         "straggler-in-every-worker",
         "ddrl/builders/agent.py",
         "if worker == config.exchange.workers - 1:",

@@ -95,7 +95,7 @@ def classic(table: Table, **others: Any) -> Table:
     """CartPole."""
     return {
         **table, **ADAM, **NO_RMSPROP, **SMOKE_NETWORK,
-        **lines(OURS, game="CartPole-v1", life_loss_terminal=False, n_step=5, double=True, reward_clip=0.0,
+        **lines(OURS, game="CartPole-v1", life_loss_terminal=False, n_step=10, double=True, reward_clip=0.0,
                 steps_per_update=8, target_period=1_024, epsilon_start=1.0, epsilon_end=0.05, epsilon_steps=20_000,
                 schedule="standard", simulators=8, batch_size=128, learning_rate=1e-3, learning_rate_schedule="linear",
                 adam_epsilon=1e-5, replay_capacity=100_000, replay_minimum=2_000, eval_every_updates=2_000,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
 
+from ddrl import plugins
 from ddrl.errors import UsageError
 from ddrl.studies.measures import rate_per_second
 from ddrl.studies.papers.ba3c import collapse, communication, games
@@ -14,6 +17,7 @@ from ddrl.studies.papers.ba3c.collapse import Level, collapsed, columns, learned
 from ddrl.studies.points import Group, Outcome
 from ddrl.studies.statistics import Interval
 from ddrl.types import Machine
+from tests.options.begins import DISCRETE, Begins
 from tests.studies.support import outcome
 
 FOUR = Machine(4, 1 << 40)
@@ -116,6 +120,19 @@ def test_speed_by_size_beside_the_papers_weights():
         ([1, 2], "128 neurons", "time of an exchange (ms)"),
     ]
     assert "2 seeds" in report.caption
+
+
+def test_the_weights_of_all_points_take_one_trial_of_their_game():
+    """It may take minutes to make a user's environment."""
+    calls: list[str] = []
+    picture = np.zeros((4, 84, 84), np.uint8)
+    game = type("Pictures", (Begins,), {"observation_space": gymnasium.spaces.Box(0, 255, picture.shape, np.uint8)})
+    step = (picture, 0.0, False, False, {})
+    plugins.register_environment("test-weights", lambda: game(picture, DISCRETE, step, calls.append))
+    settings = chosen(communication.COMMUNICATION, games=("test-weights",), neurons=(64, 16))
+    points = communication.COMMUNICATION.points(settings, FOUR)
+    large, small, *_ = [communication.weights(Group({}, [Outcome(point, {}, [], Path())])) for point in points]
+    assert large > small > 0 and calls == ["make", "reset", "step"]
 
 
 # synchronous-vs-asynchronous ------------------------------------------------------------------------------------------

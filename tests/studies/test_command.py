@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -107,6 +108,32 @@ def test_a_study_that_another_call_has_just_begun_is_not_begun_anew(tmp_path, ru
     with pytest.raises(UsageError, match="--sizes 7: the study in .* was begun with 5"):
         command.begin(study, late._replace(settings={**first.settings, "sizes": [7]}), settings, line, alone=True)
     assert load(tmp_path, "fake") == first
+
+
+@pytest.mark.parametrize("sizes, refused", [((5,), False), ((5, 7), True)])
+def test_of_two_that_begin_a_study_at_once_the_second_takes_the_plan(tmp_path, runner, monkeypatch, sizes, refused):
+    """Tasks of a script may each run one point. Both have looked once more before either of them writes."""
+    write, plans = command.plans.write, []
+
+    def meanwhile(*arguments, **options):
+        monkeypatch.setattr(command.plans, "write", write)
+        assert fake("--dir", tmp_path, "--sizes", 5, "--point", "size5-seed1") == 0
+        plans.append((tmp_path / PLAN).read_bytes())
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(command.plans, "write", meanwhile)
+    different = pytest.raises(UsageError, match="--sizes 5 7: the study in .* was begun with 5")
+    with different if refused else contextlib.nullcontext():
+        assert fake("--dir", tmp_path, "--sizes", *sizes, "--point", "size5-seed2") == 0
+    assert [(tmp_path / PLAN).read_bytes()] == plans
+    assert runner.ran == ["size5-seed1"] + ["size5-seed2"] * (not refused)
+
+
+def test_a_link_in_place_of_a_plan_is_left_alone(tmp_path, runner):
+    (tmp_path / PLAN).symlink_to(tmp_path / "missing")
+    with pytest.raises(UsageError, match="study.json is damaged, was edited, .*: choose another --dir"):
+        fake("--dir", tmp_path)
+    assert runner.ran == [] and (tmp_path / PLAN).is_symlink()
 
 
 def test_a_plugin_that_has_moved_is_named_anew(tmp_path, runner, capsys):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -129,18 +127,14 @@ class CommunicationSettings(TimedSettings):
 
 
 def weights(group: Group) -> int:
-    """Length of the parameter vector; 0 if the game cannot be made here."""
-    return _parameter_count(group.config)
-
-
-@functools.cache
-def _parameter_count(config: TrainConfig) -> int:
+    """Length of the parameter vector; 0 if the game cannot be tried here."""
     from ddrl.algorithms import network_for
-    from ddrl.envs import make_environment
+    from ddrl.options.game_settings import tried_game
 
+    config = group.config
     try:
-        with contextlib.closing(make_environment(config.environment, num_envs=1)) as game:
-            return network_for(config, game.observation_shape, game.observation_dtype, game.action_space).size
+        game = tried_game(config.environment)
+        return network_for(config, game.observation_shape, game.observation_dtype, game.action_space).size
     except UsageError:
         return 0
 
