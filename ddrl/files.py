@@ -10,6 +10,7 @@ import secrets
 import stat
 from pathlib import Path
 
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # of file systems without hard links
 _IRREGULAR = "it is no regular file, but a directory, pipe or device"
 
 
@@ -131,10 +132,11 @@ def write_whole(path: Path, data: bytes, new: bool = False) -> None:
     """Writes a file whole or not at all: if writing is interrupted, an earlier file stays as it was.
 
     Args:
-        new: do not replace an earlier file, which another process, also on another node, may have just written.
+        new: do not replace an earlier file, which another process, also on another node, may have just written. Where
+            a file system has no hard links, a file that is written at the same moment may be replaced.
 
     Raises:
-        FileExistsError: `new` is given, and there is a file of that name.
+        FileExistsError: `new` is true, and there is a file of that name.
         OSError: the file cannot be written; the error has its path.
     """
     temporary = temporary_path(path)
@@ -164,14 +166,15 @@ def _name_new(temporary: Path, path: Path) -> None:
     """
     try:
         os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # the file system has no hard links
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         os.replace(temporary, path)
     else:
-        temporary.unlink()
+        with contextlib.suppress(OSError):  # the file has its name
+            temporary.unlink()
 
 
 def identity(path: Path) -> tuple[int, ...]:

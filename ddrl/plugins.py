@@ -68,7 +68,7 @@ class Registry(Generic[Value]):
             UsageError: the name is taken or invalid, or the value is refused.
         """
         if not isinstance(name, str):
-            raise UsageError(f"{self.kind} {name!r:.80}: a name must be a text, such as {str(name)!r:.80}")
+            raise UsageError(f"{self.kind} {name!r:.80}: a name must be a string")
         if not NAME.fullmatch(name):
             raise UsageError(f"{self.kind} {name!r:.80}: a name may have only letters, digits, and _ . / -")
         origin = _caller()

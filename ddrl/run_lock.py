@@ -107,8 +107,8 @@ def flock(descriptor: int, seconds: float, pause: float) -> bool | None:
 
 
 def boot_id() -> str:
-    """What Linux calls this machine until it is booted again, whatever its host name; empty where the system does not
-    say. Containers of one machine have the same, and see each other's locks."""
+    """The id that Linux draws at each boot, whatever the host name; empty where the system gives none. Containers that
+    share a kernel mostly share it."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

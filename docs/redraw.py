@@ -34,8 +34,8 @@ HERE = Path(__file__).parent
 DATA, FIGURES = HERE / "results" / "data", HERE / "figures"
 NAMES = {"stable-baselines3": "Stable-Baselines3", "sample-factory": "Sample Factory", "rllib": "RLlib"}
 MOST_BYTES = 450_000
-"""Most that a figure has. At 200 dots per inch, one of 16 panels with translucent bands would have 1.2 million."""
-PALETTE = 128  # colors of a larger figure; it looks the same
+"""The most that a figure may have. At 200 dots per inch, one of 16 panels with translucent bands had 1.2 million."""
+PALETTE = 128  # colors of a figure that would be larger
 SECTION = re.compile(r"(<!-- data: ([\w-]+) -->\n).*?(<!-- end of data -->)", re.DOTALL)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 
 import pytest
@@ -46,6 +47,14 @@ def test_of_two_that_write_a_new_file_one_does(tmp_path, monkeypatch, links):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "plan"]
     write_whole(tmp_path / "plan", b"third")
     assert (tmp_path / "plan").read_bytes() == b"third"
+
+
+def test_another_error_of_a_link_does_not_replace_a_new_file(tmp_path, monkeypatch):
+    """Such as that of a network file system whose server does not answer: it is not that there are no links."""
+    monkeypatch.setattr("os.link", lambda *names: (_ for _ in ()).throw(OSError(errno.EIO, "no answer")))
+    with pytest.raises(OSError, match="no answer"):
+        write_whole(tmp_path / "plan", b"first", new=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_half_a_line_is_not_cut_off_a_file_to_which_a_link_leads(tmp_path):

@@ -293,7 +293,7 @@ ODD = {
     "odd.py": (REGISTERS.format(name="a:b"), "network 'a:b': a name may have only letters, digits"),
     "unnamed.py": (
         "from ddrl.plugins import register_network\nregister_network(5, lambda spaces, settings: None)\n",
-        "network 5: a name must be a text, such as '5'$",
+        "network 5: a name must be a string$",
     ),
     "wrong.py": ("from ddrl.plugins import register_algorithm\nregister_algorithm(3)\n", "takes a ddrl.algorithms"),
     "number.py": ("from ddrl.plugins import register_network\nregister_network('x', 3)\n", "takes a function, not 3"),

@@ -50,7 +50,7 @@ ALGORITHMS: Mapping[str, Algorithm] = plugins.algorithms.values
 """By the name of their settings."""
 
 ACTIONS: dict[type, str] = {Discrete: "discrete", MultiDiscrete: "multi-discrete", Continuous: "continuous"}
-GAMES = {"smoke": "ddrl/Catch-v0", "classic": "CartPole-v1", "mujoco": "HalfCheetah-v5"}
+GAMES = {"smoke": "ddrl/Catch-v0", "classic-control": "CartPole-v1", "mujoco": "HalfCheetah-v5"}
 """Of presets that are for other games than Atari's, where none is named."""
 OF_CONTEXT = {"key", "target"}
 """Fields of LossContext that a loss may ask for."""

@@ -44,7 +44,7 @@ BATCH_SIZE = 32
 STEPS_PER_UPDATE = 4
 MOST_ATOMS = 10_000
 RAINBOW_AGENT_STEPS = 50_000_000  # 200 million frames
-CLASSIC_AGENT_STEPS, CLASSIC_STEPS = 200_000, 10
+CONTROL_AGENT_STEPS = 200_000  # of classic control
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,12 +304,12 @@ def smoke(preset: Preset) -> Preset:
     )  # fmt: skip
 
 
-def classic(preset: Preset) -> Preset:
-    """CartPole and games like it, whose observations are a few numbers.
+def classic_control(preset: Preset) -> Preset:
+    """CartPole and games like it, whose observations are a few numbers and whose rewards are about 1.
 
-    Returns of several steps, a rate that falls to 0, and a target network that stays for 128 updates; chosen for DQN on
-    CartPole, on seeds from 100 on: docs/results/learning-tried.md, 'DQN on CartPole'. Rewards are not clipped, and a
-    distribution takes up what 1 a step can come to with a discount of 0.99.
+    Returns of 10 steps, double, a rate that falls to 0, and a target network that is copied every 128 updates; chosen
+    on CartPole, on seeds from 100 on: docs/results/learning-tried.md, 'DQN on CartPole'. DQN's rewards are not clipped.
+    The support of distributions, +-100, holds all returns of rewards up to 1, as 1 / (1 - 0.99) = 100.
     """
 
     def settings(game: str, machine: Machine) -> TrainConfig:
@@ -318,21 +318,23 @@ def classic(preset: Preset) -> Preset:
             environment=EnvironmentConfig(game=game),
             network=SMOKE_NETWORK,
             algorithm={
-                "n_step": CLASSIC_STEPS, "double": True, "reward_clip": 0.0, "value_min": -100.0, "value_max": 100.0,
+                "n_step": 10, "double": True, "value_min": -100.0, "value_max": 100.0,
+                "reward_clip": 1.0 if config.algorithm.atoms else 0.0,
                 "steps_per_update": 8, "target_period": 1_024,
                 "epsilon_start": 1.0, "epsilon_end": 0.05, "epsilon_steps": 20_000,
             },
             sampling={"schedule": "standard", "simulators": 8},
             optimizer=OptimizerConfig(
-                batch_size=128, learning_rate=1e-3, learning_rate_schedule="linear", adam_epsilon=1e-5,
+                batch_size=128, learning_rate=1e-3, learning_rate_schedule="linear",
+                learning_rate_agent_steps=CONTROL_AGENT_STEPS, adam_epsilon=1e-5,
                 clip_global_norm=config.optimizer.clip_global_norm,
             ),
             replay={
                 "replay_capacity": 100_000, "replay_minimum": 2_000,
-                "importance_agent_steps": CLASSIC_AGENT_STEPS if config.replay.priority_exponent else 0,
+                "importance_agent_steps": CONTROL_AGENT_STEPS if config.replay.priority_exponent else 0,
             },
             evaluation=EvaluationConfig(eval_every_updates=2_000, eval_games=20, eval_epsilon=0.0),
-            run=RunConfig(minutes=0.0, agent_steps=CLASSIC_AGENT_STEPS),
+            run=RunConfig(minutes=0.0, agent_steps=CONTROL_AGENT_STEPS),
         )  # fmt: skip
 
     return settings
@@ -405,8 +407,9 @@ def smoke_apex(game: str, machine: Machine) -> TrainConfig:
 
 def _presets(default: Preset, stooke_optimizer: dict[str, Any], **updates: int) -> dict[str, Preset]:
     small, published = laptop(default, **updates), stooke_q_learning(default, stooke_optimizer)
-    vectors = classic(default)
-    return {"default": default, "laptop": small, "smoke": smoke(default), "classic": vectors, "stooke": published}
+    control = classic_control(default)
+    own = {"laptop": small, "smoke": smoke(default), "classic-control": control}
+    return {"default": default, **own, "stooke": published}
 
 
 LASAGNE_RMSPROP = {"optimizer": "rmsprop", "rmsprop_epsilon": 1e-6}  # not centered, epsilon inside the root

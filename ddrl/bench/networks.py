@@ -74,7 +74,7 @@ def configs_of(arguments: NetworksArguments) -> dict[str, TrainConfig]:
     """Network -> settings of a run with it.
 
     Raises:
-        UsageError: the settings are refused, or the game fails as it is tried, whatever the network.
+        UsageError: the settings are refused, or the game fails its trial.
     """
     config = parse([*DEFAULTS, *arguments.train_options], this_machine()).config
     tried_game(config.environment)

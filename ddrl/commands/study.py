@@ -256,7 +256,7 @@ def begin(study: Study, plan: plans.Plan, settings: StudySettings, line: str, al
 
     Raises:
         UsageError: the study that is there has other settings or more repeats, another call holds the directory, or it
-            cannot be written.
+            cannot be written; or another call has just begun a study there that cannot be seen yet.
     """
     written = plans.load(plan.directory, plan.study)
     if written is None:
@@ -264,7 +264,7 @@ def begin(study: Study, plan: plans.Plan, settings: StudySettings, line: str, al
             return plan
         written = plans.load(plan.directory, plan.study)
     if written is None:
-        raise UsageError(f"--dir {plan.directory}: another call has just begun or removed a study there; try again")
+        raise UsageError(f"--dir {plan.directory}: another call has just begun a study there; try again")
     plans.check_same(written, plan.settings)
     more = extended(study, written, settings, line)
     if more is written:

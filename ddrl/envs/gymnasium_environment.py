@@ -220,17 +220,18 @@ class GymnasiumEnvironment(InTurn):
 
     def close(self) -> None:
         """Close all environments."""
-        self._end_pause()
+        if self._pause is not None:
+            self._pause.exception()  # waits; what it raised has no meaning any more
         for simulator in self._simulators:
             simulator.close()
         if self._resets is not None:
             self._resets.shutdown()
 
     def _end_pause(self) -> None:
-        """Waits for the resets of `reset_ended`, and raises what they raised."""
-        pause, self._pause = self._pause, None
-        if pause is not None:
-            pause.result()
+        """Waits for the resets of `reset_ended`, and raises what they raised, each time: no step can follow."""
+        if self._pause is not None:
+            self._pause.result()
+            self._pause = None
 
     def _reset_all(self, idle: list[Simulator]) -> None:
         """Resets simulators that idle. Raises UsageError for a start that recv would refuse: it may be saved before."""

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def unfinished(path: Path) -> Iterator[Path]:
             owner = stack.enter_context(os.fdopen(new_file(owner_of(place)), "wb", buffering=0))
             with contextlib.suppress(OSError):  # on a file system without locks no machine is named: it is in use
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                owner.write(boot_id().encode())
+                owner.write(_machine())
             yield place
     except OSError as error:
         if str(error.filename).startswith(str(directory)):  # which is soon gone, and means nothing to the user
@@ -65,10 +66,17 @@ def _beside(path: Path) -> list[Path]:
         return []
 
 
+def _machine() -> bytes:
+    """This machine until it is booted again; empty where the system does not say. Containers of one machine, and copies
+    of a virtual one, may have the same boot."""
+    boot = boot_id()
+    return f"{boot} {socket.gethostname()}".encode() if boot else b""
+
+
 def _is_abandoned(directory: Path, name: str) -> bool:
     """Whether the process that made it was on this machine, and has ended. Locks of other machines cannot always be
     seen, and one of them may have the same host name."""
-    machine = boot_id().encode()
+    machine = _machine()
     try:
         with open_regular(owner_of(directory / name), follow=False) as owner:
             if not machine or owner.read(MOST_BYTES) != machine:

@@ -204,7 +204,7 @@ class Supervisor:
         limit = self._config.run.start_seconds
         if not self.overdue and now > self._began + limit:
             who, killed = self._late()
-            more = "a slow or busy machine may need a longer --start-seconds"
+            more = "raise --start-seconds on a slow or busy machine"
             self.overdue = f"{who} did not begin within {limit:g} s, and {killed} killed ({more})"
 
     def _late(self) -> tuple[str, str]:

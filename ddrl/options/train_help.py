@@ -58,7 +58,7 @@ TITLES = {
 PRESETS = {
     "laptop": "A smaller network and settings for all cores of one machine.",
     "smoke": "Catch in seconds: does everything work here?",
-    "classic": "CartPole, or another game whose observations are a few numbers.",
+    "classic-control": "CartPole, or another game of a few numbers and rewards about 1.",
     "stooke": "Stooke and Abbeel 2018.",
 }
 """Descriptions of presets whose functions have no docstring."""

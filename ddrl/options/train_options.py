@@ -78,7 +78,7 @@ class TrainArguments:
 
 
 TRAIN = "ddrl train"
-FOR_VECTORS = "classic"  # preset of some algorithms for games whose observations are a few numbers
+FOR_VECTORS = "classic-control"  # preset of some algorithms for games whose observations are a few numbers
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
 
 
@@ -272,7 +272,7 @@ def _fitting(arguments: TrainArguments, fit: bool) -> TrainArguments:
             raise
         return arguments  # whoever needs the game asks for its trial, which is not repeated, and refuses
     if note and FOR_VECTORS in algorithms.names()[arguments.algorithm].presets:
-        note += f"; --preset {FOR_VECTORS} is for such games"
+        note += f"; or try --preset {FOR_VECTORS}"
     return dataclasses.replace(arguments, config=config, notes=(note,) if note else ())
 
 

@@ -257,7 +257,7 @@ class WorkerRole:
             if not state and last and replay:
                 self.trainer.stop()
                 state = self.schedule.get_state()
-        except UsageError as error:  # a replay could not be saved; training matters more than the replay's files
+        except UsageError as error:  # training matters more than a replay's files; a game that fails does so again
             state = self._unsaved(str(error))
         if not state and replay:
             state = self._unsaved("it was acting, and its replay was about to change")

@@ -124,6 +124,10 @@ def test_a_wrong_start_in_a_pause_is_refused_in_one_line_before_it_is_saved(name
     with pytest.raises(UsageError, match=f"^{message}") as error:
         env.get_state()
     assert "\n" not in str(error.value)
+    with pytest.raises(UsageError, match=f"^{message}"):  # also where whoever saves goes on without the state
+        env.send(np.zeros(1, np.int32))
+        env.recv()
+    env.close()
 
 
 @pytest.mark.parametrize("reset", ["at-once", "in-pause", "swap"])

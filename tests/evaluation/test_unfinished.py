@@ -31,7 +31,7 @@ def abandon(path: Path, machine: str = "") -> Path:
     """Makes what a killed process leaves beside `path`, of this machine if no other is named."""
     directory = path.with_name(f".{path.name}.0.tmp")
     (directory / path.name).mkdir(parents=True)
-    owner_of(directory / path.name).write_text(machine or run_lock.boot_id())
+    owner_of(directory / path.name).write_text(machine or f"{run_lock.boot_id()} {socket.gethostname()}")
     return directory
 
 
@@ -107,9 +107,10 @@ def test_only_what_is_known_to_be_abandoned_is_removed(tmp_path, monkeypatch):
     assert set(tmp_path.iterdir()) == kept | {begun, linked, outside} and len(list(outside.iterdir())) == 2
 
 
-def test_what_another_machine_of_the_same_name_writes_is_left_alone(tmp_path):
+@pytest.mark.parametrize("machine", [f"another {socket.gethostname()}", f"{run_lock.boot_id()} another"])
+def test_what_another_machine_of_the_same_name_or_boot_writes_is_left_alone(tmp_path, machine):
     """It may be alive, since its lock is not seen here."""
-    leftover = abandon(tmp_path / "model", socket.gethostname())
+    leftover = abandon(tmp_path / "model", machine)
     with unfinished(tmp_path / "model"):
         pass
     assert list(tmp_path.iterdir()) == [leftover]

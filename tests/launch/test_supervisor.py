@@ -174,7 +174,7 @@ def test_of_a_later_death_of_which_no_rank_tells_all_are_killed(tmp_path, monkey
 def test_a_run_of_one_process_that_begins_too_late_misses_no_rank(tmp_path):
     config = TrainConfig(algorithm=BA3CConfig()).changed(run={"start_seconds": 0.5})
     said = watched(tmp_path, stop_seconds=90.0, config=config)
-    remedy = "a slow or busy machine may need a longer --start-seconds"
+    remedy = "raise --start-seconds on a slow or busy machine"
     assert said == f"the run did not begin within 0.5 s, and its process was killed ({remedy})"
 
 

@@ -338,7 +338,9 @@ MUTANTS = (
         "ddrl/evaluation/unfinished.py",
         "owner.read(MOST_BYTES) != machine",
         "not owner.read(MOST_BYTES)",
-        ("tests/evaluation/test_unfinished.py::test_what_another_machine_of_the_same_name_writes_is_left_alone",),
+        (
+            "tests/evaluation/test_unfinished.py::test_what_another_machine_of_the_same_name_or_boot_writes_is_left_alone",
+        ),
         "An export removes what another machine is writing, whose lock it does not see.",
     ),
     Mutant(

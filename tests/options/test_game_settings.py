@@ -38,8 +38,8 @@ def test_a_game_without_images_gets_a_network_for_vectors(line):
 @pytest.mark.parametrize("algorithm", ["dqn", "categorical-dqn", "rainbow"])
 def test_a_preset_for_games_without_images_is_named_and_has_a_network_for_them(algorithm):
     (note,) = parse(f"{algorithm} --preset laptop --game CartPole-v1").notes
-    assert note.endswith("using --network mlp; --preset classic is for such games")
-    assert parse(f"{algorithm} --preset classic").notes == ()
+    assert note.endswith("using --network mlp; or try --preset classic-control")
+    assert parse(f"{algorithm} --preset classic-control").notes == ()
     (note,) = parse("apex-dqn --game CartPole-v1").notes
     assert note.endswith("using --network mlp"), "there is none"
 

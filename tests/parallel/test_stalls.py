@@ -184,7 +184,7 @@ def test_a_worker_that_dies_as_soon_as_all_have_joined_mpi_leaves_the_rest_train
 def test_a_rank_that_does_not_come_to_mpi_is_named(ended):
     said = [line for line in ended["no-mpi"].output.split("\n---")[0].splitlines() if "the run failed" in line]
     reason = f"rank 1 did not begin within {START_SECONDS} s, and all were killed"
-    assert said == [f"ddrl: the run failed: {reason} (a slow or busy machine may need a longer --start-seconds)"]
+    assert said == [f"ddrl: the run failed: {reason} (raise --start-seconds on a slow or busy machine)"]
 
 
 ABSENT = """

@@ -91,15 +91,15 @@ def smoke(table: Table) -> Table:
     }  # fmt: skip
 
 
-def classic(table: Table, **others: Any) -> Table:
+def classic_control(table: Table, **others: Any) -> Table:
     """CartPole."""
     return {
         **table, **ADAM, **NO_RMSPROP, **SMOKE_NETWORK,
-        **lines(OURS, game="CartPole-v1", life_loss_terminal=False, n_step=10, double=True, reward_clip=0.0,
+        **lines(OURS, game="CartPole-v1", life_loss_terminal=False, n_step=10, double=True,
                 steps_per_update=8, target_period=1_024, epsilon_start=1.0, epsilon_end=0.05, epsilon_steps=20_000,
                 schedule="standard", simulators=8, batch_size=128, learning_rate=1e-3, learning_rate_schedule="linear",
-                adam_epsilon=1e-5, replay_capacity=100_000, replay_minimum=2_000, eval_every_updates=2_000,
-                eval_games=20, eval_epsilon=0.0, minutes=0.0, agent_steps=200_000),
+                learning_rate_agent_steps=200_000, adam_epsilon=1e-5, replay_capacity=100_000, replay_minimum=2_000,
+                eval_every_updates=2_000, eval_games=20, eval_epsilon=0.0, minutes=0.0, agent_steps=200_000),
         **lines("1 a step with a discount of 0.99", value_min=-100.0, value_max=100.0),
         **lines(OURS, **others),
     }  # fmt: skip
@@ -221,17 +221,17 @@ REPLAY_LEARNERS: dict[tuple[str, str], Table] = {
     ("dqn", "default"): DQN_DEFAULT,
     ("dqn", "laptop"): laptop(DQN_DEFAULT, steps=32, period=4_800, batch=128),
     ("dqn", "smoke"): smoke(DQN_DEFAULT),
-    ("dqn", "classic"): classic(DQN_DEFAULT),
+    ("dqn", "classic-control"): classic_control(DQN_DEFAULT, reward_clip=0.0),
     ("dqn", "stooke"): DQN_STOOKE,
     ("categorical-dqn", "default"): C51_DEFAULT,
     ("categorical-dqn", "laptop"): laptop(C51_DEFAULT, steps=16, period=960, batch=64),
     ("categorical-dqn", "smoke"): smoke(C51_DEFAULT),
-    ("categorical-dqn", "classic"): classic(C51_DEFAULT),
+    ("categorical-dqn", "classic-control"): classic_control(C51_DEFAULT, reward_clip=1.0),
     ("categorical-dqn", "stooke"): C51_STOOKE,
     ("rainbow", "default"): RAINBOW_DEFAULT,
     ("rainbow", "laptop"): laptop(RAINBOW_DEFAULT, steps=32, period=4_800, batch=128),
     ("rainbow", "smoke"): smoke(RAINBOW_DEFAULT),
-    ("rainbow", "classic"): classic(RAINBOW_DEFAULT, importance_agent_steps=200_000),
+    ("rainbow", "classic-control"): classic_control(RAINBOW_DEFAULT, reward_clip=1.0, importance_agent_steps=200_000),
     ("rainbow", "stooke"): RAINBOW_STOOKE,
     ("dpg", "default"): DPG_DEFAULT,
     ("dpg", "laptop"): DPG_LAPTOP,

@@ -39,6 +39,13 @@ def test_every_setting_of_a_preset_has_a_line_with_its_value_and_source(algorith
 
 
 @named(TABLES)
+def test_a_rate_that_falls_does_so_over_the_agent_steps_of_its_run(algorithm, preset):
+    """Or over those of a paper. Otherwise it would fall over a number of updates that nobody chose."""
+    found = settings_of(algorithms.preset(preset, None, MACHINE, algorithm))
+    assert found["learning_rate_schedule"] == "constant" or found["learning_rate_agent_steps"] >= found["agent_steps"]
+
+
+@named(TABLES)
 def test_presets_compute_in_float32_where_a_machine_emulates_bfloat16(algorithm, preset):
     emulating = settings_of(algorithms.preset(preset, None, MACHINE._replace(bfloat16=False), algorithm))
     assert emulating == {name: line.value for name, line in TABLES[algorithm, preset].items()} | {

@@ -67,7 +67,7 @@ def test_srun_starts_again_after_a_death_is_warned_requeued_and_trains_to_the_en
 
 def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slurm, tmp_path):
     target = tmp_path / "target"
-    job = submit("train.sbatch", until_warned(target), *THREE_NODES)
+    job = submit("train.sbatch", until_warned(target), *THREE_NODES, curve=True)
     job.wait_for(lambda: update_of(job) > 20, "update 20")
     (worker,) = job.processes(OMPI_COMM_WORLD_RANK="2")  # rank 1, on a node of its own, is the server
     kill(worker)
@@ -79,6 +79,7 @@ def test_mpirun_outlives_a_worker_is_requeued_and_trains_to_the_end(submit, slur
     target.write_text(str(last))
     assert job.wait() == ("COMPLETED", "0:0"), job.output
     assert result(job.run)["status"] == "finished" and newest(job.run).version == last
+    assert "learning_curve.png" in job.output and (job.run / "learning_curve.png").exists()
     assert set(newest(job.run).worker_states) == {0}, "one worker and two servers went on"
 
 

@@ -129,6 +129,14 @@ def test_of_two_that_begin_a_study_at_once_the_second_takes_the_plan(tmp_path, r
     assert runner.ran == ["size5-seed1"] + ["size5-seed2"] * (not refused)
 
 
+def test_a_study_that_was_just_begun_and_is_not_seen_yet_is_refused(tmp_path, runner, monkeypatch):
+    monkeypatch.setattr(command.plans, "load", lambda *arguments, **options: None)
+    monkeypatch.setattr(command.plans, "write", lambda plan, new: False)
+    with pytest.raises(UsageError, match="another call has just begun a study there; try again$"):
+        fake("--dir", tmp_path, "--sizes", 5, "--point", "size5-seed1")
+    assert runner.ran == []
+
+
 def test_a_link_in_place_of_a_plan_is_left_alone(tmp_path, runner):
     (tmp_path / PLAN).symlink_to(tmp_path / "missing")
     with pytest.raises(UsageError, match="study.json is damaged, was edited, .*: choose another --dir"):

@@ -26,7 +26,7 @@ def test_a_failure_is_not_noted_in_the_run_of_another_process_or_one_that_has_fi
 
 
 @pytest.mark.timeout(240)
-def test_a_tiny_point_is_trained(tmp_path, forked_ranks):
+def test_a_tiny_point_is_trained(tmp_path):
     path = tmp_path / "[/points]" / "tiny"  # a name that looks like markup of the console
     note_failure(path, "an earlier start that came to nothing")
     train_point(Point("tiny", CONFIG, {}), path)

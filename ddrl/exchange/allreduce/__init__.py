@@ -1,6 +1,6 @@
 """All-reduce: every worker has all parameters, and the workers average among themselves.
 
-Read `replica` first, with `outcome`, which says what a step comes to; then `coordinator`, the chief's part. The import
+Read `replica` first, with `outcome`, the outcome of a step; then `coordinator`, the chief's part. The import
 rules are those of `ddrl.exchange`.
 """
 

@@ -1,4 +1,4 @@
-"""What a step of an all-reduce comes to. Every replica finds the same, from the headers of the step's SLICEs."""
+"""The outcome of an all-reduce step. Every replica computes the same one from the headers of the step's SLICEs."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -128,10 +129,14 @@ class CommunicationSettings(TimedSettings):
 
 def weights(group: Group) -> int:
     """Length of the parameter vector; 0 if the game cannot be tried here."""
+    return _parameter_count(group.config)
+
+
+@functools.cache
+def _parameter_count(config: TrainConfig) -> int:
     from ddrl.algorithms import network_for
     from ddrl.options.game_settings import tried_game
 
-    config = group.config
     try:
         game = tried_game(config.environment)
         return network_for(config, game.observation_shape, game.observation_dtype, game.action_space).size
