@@ -307,9 +307,9 @@ def smoke(preset: Preset) -> Preset:
 def classic_control(preset: Preset) -> Preset:
     """CartPole and games like it, whose observations are a few numbers and whose rewards are about 1.
 
-    Returns of 10 steps, double, a rate that falls to 0, and a target network that is copied every 128 updates; chosen
-    on CartPole, on seeds from 100 on: docs/results/learning-tried.md, 'DQN on CartPole'. DQN's rewards are not clipped.
-    The support of distributions, +-100, holds all returns of rewards up to 1, as 1 / (1 - 0.99) = 100.
+    Returns of 10 steps, double, and a target network that is copied every 128 updates; chosen on CartPole, on seeds
+    from 100 on: docs/results/learning-tried.md, 'DQN on CartPole'. DQN's rewards are not clipped. The support of
+    distributions, +-100, holds all returns of rewards up to 1, as 1 / (1 - 0.99) = 100.
     """
 
     def settings(game: str, machine: Machine) -> TrainConfig:
@@ -325,8 +325,7 @@ def classic_control(preset: Preset) -> Preset:
             },
             sampling={"schedule": "standard", "simulators": 8},
             optimizer=OptimizerConfig(
-                batch_size=128, learning_rate=1e-3, learning_rate_schedule="linear",
-                learning_rate_agent_steps=CONTROL_AGENT_STEPS, adam_epsilon=1e-5,
+                batch_size=128, learning_rate=1e-3, adam_epsilon=1e-5,
                 clip_global_norm=config.optimizer.clip_global_norm,
             ),
             replay={

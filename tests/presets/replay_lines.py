@@ -97,9 +97,9 @@ def classic_control(table: Table, **others: Any) -> Table:
         **table, **ADAM, **NO_RMSPROP, **SMOKE_NETWORK,
         **lines(OURS, game="CartPole-v1", life_loss_terminal=False, n_step=10, double=True,
                 steps_per_update=8, target_period=1_024, epsilon_start=1.0, epsilon_end=0.05, epsilon_steps=20_000,
-                schedule="standard", simulators=8, batch_size=128, learning_rate=1e-3, learning_rate_schedule="linear",
-                learning_rate_agent_steps=200_000, adam_epsilon=1e-5, replay_capacity=100_000, replay_minimum=2_000,
-                eval_every_updates=2_000, eval_games=20, eval_epsilon=0.0, minutes=0.0, agent_steps=200_000),
+                schedule="standard", simulators=8, batch_size=128, learning_rate=1e-3, adam_epsilon=1e-5,
+                replay_capacity=100_000, replay_minimum=2_000, eval_every_updates=2_000, eval_games=20,
+                eval_epsilon=0.0, minutes=0.0, agent_steps=200_000),
         **lines("1 a step with a discount of 0.99", value_min=-100.0, value_max=100.0),
         **lines(OURS, **others),
     }  # fmt: skip
