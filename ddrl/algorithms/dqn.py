@@ -314,12 +314,13 @@ def classic_control(preset: Preset) -> Preset:
 
     def settings(game: str, machine: Machine) -> TrainConfig:
         config = preset(game, machine)
+        has_atoms = isinstance(config.algorithm, DQNConfig) and config.algorithm.atoms > 0
         return config.changed(
             environment=EnvironmentConfig(game=game),
             network=SMOKE_NETWORK,
             algorithm={
                 "n_step": 10, "double": True, "value_min": -100.0, "value_max": 100.0,
-                "reward_clip": 1.0 if config.algorithm.atoms else 0.0,
+                "reward_clip": 1.0 if has_atoms else 0.0,
                 "steps_per_update": 8, "target_period": 1_024,
                 "epsilon_start": 1.0, "epsilon_end": 0.05, "epsilon_steps": 20_000,
             },
