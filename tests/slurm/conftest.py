@@ -28,8 +28,9 @@ load_modules() {{ :; }}
 {site}
 """
 QUICK = EVERYWHERE | NO_CURVE
-DRAWING = "export " + " ".join(f"{name}={value}" for name, value in EVERYWHERE.items())
-LIGHT = f"{DRAWING} {' '.join(f'{name}={value}' for name, value in NO_CURVE.items())}"
+DRAWING, LIGHT = (
+    "export " + " ".join(f"{name}={value}" for name, value in variables.items()) for variables in (EVERYWHERE, QUICK)
+)
 
 
 @pytest.fixture(scope="session")
