@@ -30,7 +30,6 @@ from ddrl.errors import UsageError, read_as
 from ddrl.files import read_regular, sync_directory, write_whole
 from ddrl.npz import decode_arrays, encode_arrays
 from ddrl.terminal import printable
-from ddrl.wording import counted
 
 FORMAT = "ddrl-checkpoint"
 FORMAT_VERSION = 1
@@ -254,8 +253,9 @@ def load_latest(
             print(printable(f"ddrl: warning: {error}; trying the next older one"), file=sys.stderr)
             if left_out is not None:
                 left_out.append(str(error))
-    why = f"there is no sound one among {counted(len(paths), 'checkpoint')}" if paths else "there is no checkpoint"
-    raise UsageError(f"{why} in {Path(run_dir) / DIRECTORY}: give a run directory that has one, or start a new run")
+    none = "the only checkpoint is not sound" if len(paths) == 1 else f"none of the {len(paths)} checkpoints is sound"
+    why = none if paths else "there is no checkpoint"
+    raise UsageError(f"{why} in {Path(run_dir) / DIRECTORY}: give another run directory, or start a new run")
 
 
 def _checked(path: Path, check: Callable[[Checkpoint], None]) -> Checkpoint:

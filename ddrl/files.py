@@ -147,7 +147,7 @@ def write_whole(path: Path, data: bytes, new: bool = False) -> None:
             file.flush()
             os.fsync(descriptor)  # else a node that goes down may leave an empty file in place of the one before
         if new:
-            _name_new(temporary, path)
+            name_new(temporary, path)
         else:
             os.replace(temporary, path)
     except BaseException as error:
@@ -158,12 +158,19 @@ def write_whole(path: Path, data: bytes, new: bool = False) -> None:
         raise
 
 
-def _name_new(temporary: Path, path: Path) -> None:
-    """Renames a file, unless there is one of the new name.
+def name_new(temporary: Path, path: Path) -> None:
+    """Renames a file or directory, unless there is one of the new name.
 
     A look beforehand would not do: a node may remember for a minute that the name was free on a network file system,
-    whose server decides about links.
+    whose server decides about links, and renames no directory to one with files.
+
+    Raises:
+        FileExistsError: there is something of that name.
+        OSError: it cannot be renamed.
     """
+    if temporary.is_dir():
+        _name_new_directory(temporary, path)
+        return
     try:
         os.link(temporary, path)
     except OSError as error:
@@ -175,6 +182,15 @@ def _name_new(temporary: Path, path: Path) -> None:
     else:
         with contextlib.suppress(OSError):  # the file has its name
             temporary.unlink()
+
+
+def _name_new_directory(temporary: Path, path: Path) -> None:
+    try:
+        os.rename(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR) and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        raise
 
 
 def identity(path: Path) -> tuple[int, ...]:

@@ -376,7 +376,7 @@ def test_no_sound_checkpoint_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="there is no checkpoint"):
         ckpt.load_latest(tmp_path)
     ckpt.save(tmp_path, make()).write_bytes(b"")
-    with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):
+    with pytest.raises(UsageError, match="the only checkpoint is not sound in"):
         ckpt.load_latest(tmp_path)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.files import cut_half_line, leave_mark, read_regular, write_whole
+from ddrl.files import cut_half_line, leave_mark, name_new, read_regular, write_whole
 from ddrl.job.role import StopSignal
 
 
@@ -47,6 +47,20 @@ def test_of_two_that_write_a_new_file_one_does(tmp_path, monkeypatch, links):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "plan"]
     write_whole(tmp_path / "plan", b"third")
     assert (tmp_path / "plan").read_bytes() == b"third"
+
+
+def test_a_directory_gets_no_name_that_is_taken(tmp_path):
+    for name in ("new", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    (tmp_path / "file").write_text("theirs")
+    for name in ("theirs", "file"):
+        with pytest.raises(FileExistsError) as error:
+            name_new(tmp_path / "new", tmp_path / name)
+        assert error.value.filename == str(tmp_path / name)
+    assert (tmp_path / "theirs" / "file").read_text() == (tmp_path / "file").read_text() == "theirs"
+    name_new(tmp_path / "new", tmp_path / "free")
+    assert (tmp_path / "free" / "file").read_text() == "new" and not (tmp_path / "new").exists()
 
 
 def test_another_error_of_a_link_does_not_replace_a_new_file(tmp_path, monkeypatch):

@@ -115,7 +115,7 @@ def test_a_checkpoint_without_its_replay_is_not_counted_among_those_that_are_kep
 def test_without_a_sound_replay_there_is_no_checkpoint(run):
     for path in worker_directory(run, 0).iterdir():
         path.unlink()
-    with pytest.raises(UsageError, match="there is no sound one among 3 checkpoints"):
+    with pytest.raises(UsageError, match="none of the 3 checkpoints is sound in"):
         latest(run)
 
 
@@ -132,7 +132,7 @@ def test_without_a_sound_replay_a_run_of_apex_goes_on_and_others_are_refused(tmp
     assert newest_start(tmp_path, config).checkpoint.version == 1
     next(directory(tmp_path, 0).iterdir()).unlink()
     if algorithm == "dqn":
-        with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):
+        with pytest.raises(UsageError, match="the only checkpoint is not sound in"):
             newest_start(tmp_path, config)
     else:
         start = newest_start(tmp_path, config)
@@ -162,5 +162,5 @@ def test_replays_of_shards_are_those_of_their_own_directories(tmp_path):
     assert names_in(tmp_path, shard_directory(tmp_path, 0)) == set()
     check_replays(tmp_path, latest(tmp_path))
     next(shard_directory(tmp_path, 1).iterdir()).unlink()
-    with pytest.raises(UsageError, match="there is no sound one among 1 checkpoint"):
+    with pytest.raises(UsageError, match="the only checkpoint is not sound in"):
         latest(tmp_path)

@@ -17,6 +17,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +27,11 @@ import numpy as np
 
 from ddrl.errors import UsageError, in_one_line
 from ddrl.evaluation.interface import action_range, facts, input_fields, input_types, inputs_of, scores_name
-from ddrl.evaluation.unfinished import unfinished
-from ddrl.files import write_whole
+from ddrl.files import name_new, write_whole
 from ddrl.lazy import quiet_libraries, tf
 from ddrl.structured import ACTION_MASK, split_components
 from ddrl.types import Continuous
+from ddrl.unfinished import unfinished
 
 if TYPE_CHECKING:
     from ddrl.evaluation.agent import Agent
@@ -73,20 +74,31 @@ def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]
                 f"and the limit is {TOLERANCE:g}; tell the developers which run it is from"
             )
         text = json.dumps(facts(agent, is_onnx), indent=2, allow_nan=False)
-        _refuse_existing(path, description)  # another export may have ended meanwhile
-        partial.replace(path)
+        _publish(partial, path, description, text)
+    return compared
+
+
+def _publish(partial: Path, path: Path, description: Path, text: str) -> None:
+    """Gives an export its name, and writes its description, unless another export has just taken one of the two."""
+    try:
+        name_new(partial, path)
         try:
-            write_whole(description, f"{text}\n".encode())
+            write_whole(description, f"{text}\n".encode(), new=True)
         except OSError:
             _remove(path)
             raise
-    return compared
+    except FileExistsError as error:
+        raise UsageError(_exists(error.filename)) from error
 
 
 def _refuse_existing(*files: Path) -> None:
     for file in files:
-        if file.exists() or file.is_symlink():
-            raise UsageError(f"{file} exists, and nothing is overwritten: choose another name")
+        if os.path.lexists(file):
+            raise UsageError(_exists(file))
+
+
+def _exists(file: Path | str) -> str:
+    return f"{file} exists, and nothing is overwritten: choose another name"
 
 
 def compare(agent: Agent, copy: Copy, observations: Iterator[np.ndarray]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from ddrl.envs import find_protocol, make_in_thread, plain_game
 from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluation.actions import Policy, actions_for
-from ddrl.evaluation.unfinished import unfinished
 from ddrl.files import new_file
+from ddrl.unfinished import unfinished
 
 if TYPE_CHECKING:
     from ddrl.envs.gymnasium_environment import GymnasiumEnvironment

@@ -5,6 +5,7 @@ DIR of a study --pack--> PATH --unpack--> DIR, which `ddrl study NAME --collect`
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -18,13 +19,14 @@ from typing import Any
 
 from ddrl import plugin_modules, rundir, sealed
 from ddrl.errors import UsageError
-from ddrl.files import read_regular
+from ddrl.files import name_new, read_regular
 from ddrl.reporting.metrics import best_online, first_online, is_resumed
 from ddrl.studies.engine import MACHINE
 from ddrl.studies.measures import WARM_UP_SECONDS, ends_of_rates, warm_up
 from ddrl.studies.plan import PLAN, Plan
 from ddrl.studies.points import POINTS, Outcome, is_name, outcome_of
 from ddrl.studies.provenance import UNKNOWN_TIME
+from ddrl.unfinished import unfinished
 
 RECORDS, ENDS = "records.csv.gz", "ends.json.gz"
 DIGITS = 7  # significant digits of a number, as many as a float32 has
@@ -41,7 +43,8 @@ MOST_BYTES = 1 << 28  # of a packed file, whose text has some megabytes
 
 
 def pack(plan: Plan, path: Path) -> None:
-    """Writes what the finished and failed points of a study measured, in numbers of seven significant digits.
+    """Writes what the finished and failed points of a study measured, in numbers of seven significant digits, whole or
+    not at all.
 
     Raises:
         UsageError: no point has finished, or the path exists already or cannot be written.
@@ -51,9 +54,8 @@ def pack(plan: Plan, path: Path) -> None:
         raise UsageError(f"--pack {path}: no point of {plan.directory} has finished")
     ended = [point for point, status in zip(plan.points, statuses) if status in ("finished", "failed")]
     ends = {point.name: _end(plan.path(point)) for point in ended}
-    try:
-        path.mkdir(parents=True)
-        shutil.copyfile(plan.directory / PLAN, path / PLAN)
+    with _whole("--pack", path) as place:
+        shutil.copyfile(plan.directory / PLAN, place / PLAN)
         each = max(KEPT // len(ended), KEPT_OF_EACH)
         rows = [
             {"point": point.name, **record}
@@ -62,13 +64,11 @@ def pack(plan: Plan, path: Path) -> None:
         ]
         for name, text in ((ENDS, json.dumps(ends)), (RECORDS, _csv(rows))):
             # Without a time in its header the file is the same whenever the same is packed.
-            (path / name).write_bytes(gzip.compress(text.encode(), mtime=0))
-    except OSError as error:
-        raise UsageError(f"--pack {path}: {error.strerror}; name a directory that does not exist yet") from error
+            (place / name).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def unpack(path: Path, directory: Path) -> None:
-    """Makes a study's directory from what `pack` has written.
+    """Makes a study's directory from what `pack` has written, whole or not at all.
 
     Raises:
         UsageError: there is no packed study, it is damaged, it names a plugin that was not loaded, or the directory
@@ -79,22 +79,51 @@ def unpack(path: Path, directory: Path) -> None:
     if strange := plugin_modules.not_loaded(named):
         remedy = f"check it, then give --plugin {strange[0]}"
         raise UsageError(f"--from-data {path}: a run in it has the plugin {strange[0]}, which was not given: {remedy}")
+    with _whole("--dir", directory) as place:
+        _write(place, planned, ends, records)
+
+
+@contextlib.contextmanager
+def _whole(option: str, directory: Path) -> Iterator[Path]:
+    """Context manager that yields a new directory, which has the name `directory` once everything is in it.
+
+    Args:
+        option: with which the user has named it.
+
+    Raises:
+        UsageError: there is something of that name, or nothing can be written there.
+    """
+    taken = UsageError(f"{option} {directory}: it exists already; name a directory that does not exist yet")
+    if os.path.lexists(directory):
+        raise taken
     try:
-        directory.mkdir(parents=True)
-        (directory / PLAN).write_bytes(planned)
-        for name, end in ends.items():
-            run = directory / POINTS / name
-            run.mkdir(parents=True)
-            (run / rundir.METRICS).write_text("".join(json.dumps(record) + "\n" for record in records[name]))
-            for file, content in end["files"].items():  # thousands of new files, which need no sync
-                (run / file).write_bytes(sealed.file_bytes(content))
-            if rundir.RESULT in end["files"]:  # reports show its time, which data of earlier versions lack
-                ended = end.get("ended", UNKNOWN_TIME)
-                os.utime(run / rundir.RESULT, (ended, ended))
-            for file, text in end["texts"].items():
-                (run / file).write_text(text)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished(directory) as place:
+            place.mkdir()
+            yield place
+            name_new(place, directory)
+    except FileExistsError as error:  # another call has just made it
+        raise taken from error
     except OSError as error:
-        raise UsageError(f"--dir {directory}: {error.strerror}; name a directory that does not exist yet") from error
+        raise UsageError(f"{option} {directory}: {error.strerror}; name another place") from error
+
+
+def _write(
+    directory: Path, planned: bytes, ends: Mapping[str, Mapping[str, Any]], records: Mapping[str, Sequence[Any]]
+) -> None:
+    """Fills a study's directory with what `_read_packed` returns."""
+    (directory / PLAN).write_bytes(planned)
+    for name, end in ends.items():
+        run = directory / POINTS / name
+        run.mkdir(parents=True)
+        (run / rundir.METRICS).write_text("".join(json.dumps(record) + "\n" for record in records[name]))
+        for file, content in end["files"].items():  # thousands of new files, which need no sync
+            (run / file).write_bytes(sealed.file_bytes(content))
+        if rundir.RESULT in end["files"]:  # reports show its time, which data of earlier versions lack
+            ended = end.get("ended", UNKNOWN_TIME)
+            os.utime(run / rundir.RESULT, (ended, ended))
+        for file, text in end["texts"].items():
+            (run / file).write_text(text)
 
 
 def _read_packed(path: Path) -> tuple[bytes, dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:

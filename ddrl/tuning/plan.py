@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ddrl import run_lock, rundir
+from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.options.command_line import options_of
@@ -88,15 +88,17 @@ def begin(plan: Plan) -> None:
     """Makes the directory of a new search with its plan.
 
     Raises:
-        UsageError: another call has begun a search there meanwhile, or the directory cannot be written.
+        UsageError: another call, also on another node, has begun a search there meanwhile, or the directory cannot be
+            written.
     """
-    taken = "another `ddrl tune` has just begun a search there; give the same command again to join it"
-    refusal = f"--dir {plan.directory}: {taken}"
-    _make(plan)
-    with run_lock.locked(plan.directory, refusal):
-        if (plan.directory / FILE).exists():  # with this one in its place, nobody could read the other's journal
-            raise UsageError(refusal)
-        write(plan)
+    try:
+        (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
+        _write(plan, new=True)
+    except FileExistsError as error:  # with this plan in its place, nobody could read the other's journal
+        taken = "another `ddrl tune` has just begun a search there; give the same command again to join it"
+        raise UsageError(f"--dir {plan.directory}: {taken}") from error
+    except OSError as error:
+        raise _refused(plan, error) from error
 
 
 def write(plan: Plan) -> None:
@@ -105,19 +107,16 @@ def write(plan: Plan) -> None:
     Raises:
         UsageError: the directory cannot be written.
     """
+    try:
+        _write(plan, new=False)
+    except OSError as error:
+        raise _refused(plan, error) from error
+
+
+def _write(plan: Plan, new: bool) -> None:
+    """Writes FILE; `new` and errors are those of `write_whole`."""
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "directory"}
-    values |= {"base": rundir.config_to_dict(plan.base), "format": FORMAT}
-    try:
-        rundir.write_json(plan.directory / FILE, values)
-    except OSError as error:
-        raise _refused(plan, error) from error
-
-
-def _make(plan: Plan) -> None:
-    try:
-        (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _refused(plan, error) from error
+    rundir.write_json(plan.directory / FILE, values | {"base": rundir.config_to_dict(plan.base), "format": FORMAT}, new)
 
 
 def _refused(plan: Plan, error: OSError) -> UsageError:

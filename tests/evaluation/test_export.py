@@ -18,7 +18,7 @@ from ddrl.networks.network import Network, orthogonal
 from ddrl.structured import ACTION_MASK
 from tests.documents import pages
 from tests.evaluation.test_agent import FORMATS, MLP, run_of
-from tests.evaluation.test_unfinished import abandon
+from tests.test_unfinished import abandon
 
 spaces = gymnasium.spaces
 PAGE = pages.ROOT / "docs/get-started/python.md"
@@ -275,6 +275,20 @@ def test_of_two_exports_to_one_place_at_once_the_first_one_stays_whole(tmp_path,
         agent.export(tmp_path / "model", 10)
     assert {path.name for path in tmp_path.iterdir()} == {"run", "model", "model.json"}
     assert (tmp_path / "model" / "saved_model.pb").exists()
+
+
+@pytest.mark.parametrize("taken", ["model", "model.json"])
+def test_an_export_that_this_node_does_not_see_yet_is_left_alone(tmp_path, monkeypatch, taken):
+    """On a network file system, a node may remember for a minute that a name was free."""
+    agent = agent_of(tmp_path / "run", "ppo", "CartPole-v1")
+    theirs = tmp_path / taken / "file" if taken == "model" else tmp_path / taken
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.write_text("theirs")
+    monkeypatch.setattr(exports, "_refuse_existing", lambda *files: None)
+    with pytest.raises(UsageError, match=rf"/{taken} exists, and nothing is overwritten: choose another name$"):
+        agent.export(tmp_path / "model", 10)
+    assert {path.name for path in tmp_path.iterdir()} == {"run", taken}
+    assert theirs.read_text() == "theirs"
 
 
 def test_the_pages_example_plays_without_ddrl(tmp_path, monkeypatch, capsys):

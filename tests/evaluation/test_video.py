@@ -16,7 +16,7 @@ from ddrl.errors import UsageError
 from ddrl.evaluation import video as video_module
 from ddrl.evaluation.video import record_best_game, record_game
 from tests.evaluation.test_games import catcher, constant
-from tests.evaluation.test_unfinished import abandon
+from tests.test_unfinished import abandon
 
 CATCH = EnvironmentConfig(game="ddrl/Catch-v0")
 

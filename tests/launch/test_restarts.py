@@ -90,7 +90,7 @@ def test_the_minutes_are_those_of_the_checkpoint_that_is_sound(play):
     assert job.ends(LOST).spent_seconds == pytest.approx(100.0)
     job.checkpoint(40).write_bytes(b"")
     assert job.ends(LOST) is None
-    assert job.restarts.refusal.startswith("server 0 died, and there is no sound one among 2 checkpoints in ")
+    assert job.restarts.refusal.startswith("server 0 died, and none of the 2 checkpoints is sound in ")
 
 
 def test_only_a_start_that_was_in_its_final_evaluation_leaves_that_alone(play):

@@ -327,20 +327,18 @@ MUTANTS = (
     ),
     Mutant(
         "owner-of-a-place-is-in-its-way",
-        "ddrl/evaluation/unfinished.py",
+        "ddrl/unfinished.py",
         'return place.with_name(f"{place.name}.owner")',
         'return place.with_name("owner")',
-        ("tests/evaluation/test_unfinished.py::test_any_name_can_be_written",),
+        ("tests/test_unfinished.py::test_any_name_can_be_written",),
         "No agent can be exported as `owner`.",
     ),
     Mutant(
         "what-any-machine-writes-counts-as-abandoned",
-        "ddrl/evaluation/unfinished.py",
+        "ddrl/unfinished.py",
         "owner.read(MOST_BYTES) != machine",
         "not owner.read(MOST_BYTES)",
-        (
-            "tests/evaluation/test_unfinished.py::test_what_another_machine_of_the_same_name_or_boot_writes_is_left_alone",
-        ),
+        ("tests/test_unfinished.py::test_what_another_machine_of_the_same_name_or_boot_writes_is_left_alone",),
         "An export removes what another machine is writing, whose lock it does not see.",
     ),
     Mutant(

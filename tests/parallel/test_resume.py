@@ -87,7 +87,7 @@ def test_foreign_checkpoints_are_refused_in_one_line(runs, tmp_path):
     job = finish(run, "--resume", str(run), "--max-updates", "40", *SINGLE, status=2)
     said = job.output.split("\n---")[0].splitlines()
     assert len([line for line in said if line.startswith("ddrl: ")]) == 1
-    assert "there is no sound one among 1 checkpoint" in job.output
+    assert "the only checkpoint is not sound in" in job.output
     assert [path.read_bytes() for path in checkpoint.list_checkpoints(run)] == [b"not ours"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import itertools
 import json
@@ -21,6 +22,15 @@ from ddrl.studies.measures import AGENT_STEP_RATE, ONLINE, best_score, rate, rat
 from ddrl.studies.points import State, note_failure, outcome_of
 from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, FakeSettings, Runner, outcome, study, write_run
+
+
+def raising(error):
+    """A function that raises an error, whatever it is given."""
+
+    def function(*args, **kwargs):
+        raise error
+
+    return function
 
 
 @pytest.fixture
@@ -227,9 +237,9 @@ def test_what_cannot_be_is_refused(measured, tmp_path):
     with pytest.raises(UsageError, match=missing + ".*; name a directory that --pack wrote"):
         data.unpack(tmp_path / "nowhere", tmp_path / "new")
     data.pack(made, tmp_path / "packed")
-    with pytest.raises(UsageError, match="--pack .*: File exists; name a directory that does not exist yet"):
+    with pytest.raises(UsageError, match="--pack .*: it exists already; name a directory that does not exist yet"):
         data.pack(made, tmp_path / "packed")
-    with pytest.raises(UsageError, match="--dir .*: File exists"):
+    with pytest.raises(UsageError, match="--dir .*: it exists already; name a directory that does not"):
         data.unpack(tmp_path / "packed", made.directory)
     (tmp_path / "packed" / data.RECORDS).write_bytes(b"no gzip")
     with pytest.raises(UsageError, match="it holds no packed study"):
@@ -319,6 +329,41 @@ def test_damaged_packed_data_are_one_line_and_leave_nothing(measured, tmp_path, 
     with pytest.raises(UsageError, match=message) as refused:
         data.unpack(tmp_path / "packed", tmp_path / "new")
     assert "\n" not in str(refused.value) and not (tmp_path / "new").exists()
+
+
+def test_a_study_is_packed_and_unpacked_whole_or_not_at_all(measured, tmp_path, monkeypatch):
+    _, made = measured
+    packed, again = tmp_path / "a" / "packed", tmp_path / "b" / "again"
+    fails = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match="--pack .*packed: No space left .*another pl"):
+        patch.setattr(data, "_csv", raising(fails))
+        data.pack(made, packed)
+    assert not list(packed.parent.iterdir())
+    data.pack(made, packed)
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match="--dir .*again: No space left on device; "):
+        patch.setattr(data.os, "utime", raising(fails))  # after a run's metrics have been written
+        data.unpack(packed, again)
+    assert not list(again.parent.iterdir())
+    data.unpack(packed, again)
+    assert plan.load(again, made.study) is not None
+
+
+def test_a_study_that_another_call_unpacks_meanwhile_is_left_alone(measured, tmp_path, monkeypatch):
+    _, made = measured
+    packed, again = tmp_path / "packed", tmp_path / "again"
+    data.pack(made, packed)
+    write = data._write
+
+    def slowly(place, *content):
+        write(place, *content)
+        again.mkdir()
+        (again / "theirs").touch()
+
+    monkeypatch.setattr(data, "_write", slowly)
+    with pytest.raises(UsageError, match="--dir .*again: it exists already; name"):
+        data.unpack(packed, again)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "packed", "study"]
+    assert [path.name for path in again.iterdir()] == ["theirs"]
 
 
 def test_a_plan_whose_points_would_be_elsewhere_is_refused(measured):

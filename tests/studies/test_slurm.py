@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.slurm.records import noted
 from ddrl.slurm.site import HERE, VARIABLE
 from ddrl.studies import plan as plans
+from ddrl.studies import slurm
 from ddrl.studies.points import note_failure
 from ddrl.studies.settings import base_config
 from ddrl.studies.slurm import Asked, cores_of, submit_study
@@ -90,6 +92,23 @@ def test_failures_of_earlier_arrays_are_not_told_of_points_that_are_submitted_ag
     assert plan.state(plan.points[2]).why == "broke"
     submit(plan)
     assert plan.state(plan.points[2]).status == "interrupted"
+
+
+def test_a_task_that_fails_while_its_array_is_submitted_is_told_of(plan, sbatch, monkeypatch):
+    sbatch()
+    path = plan.path(plan.points[2])
+    note_failure(path, "broke")
+    submit_array = slurm.submit_array
+
+    def at_once(*arguments):
+        number = submit_array(*arguments)
+        (path / rundir.RESULT).unlink()  # as a start does
+        note_failure(path, "broke again")
+        return number
+
+    monkeypatch.setattr(slurm, "submit_array", at_once)
+    submit(plan)
+    assert plan.state(plan.points[2]).why == "broke again"
 
 
 def test_a_job_after_the_array_reports(plan, sbatch):

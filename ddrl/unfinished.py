@@ -1,4 +1,7 @@
-"""Where exports and videos are written until they are complete; what killed processes have left there is removed."""
+"""Where exports, videos, and unpacked studies are written until they are complete.
+
+What killed processes have left there is removed.
+"""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from ddrl import run_lock
-from ddrl.evaluation import unfinished as unfinished_module
-from ddrl.evaluation.unfinished import owner_of, unfinished
+from ddrl import unfinished as unfinished_module
+from ddrl.unfinished import owner_of, unfinished
 
 WRITES = """\
 import sys, time
 from pathlib import Path
-from ddrl.evaluation.unfinished import unfinished
+from ddrl.unfinished import unfinished
 
 with unfinished(Path(sys.argv[1])) as place:
     place.mkdir()
