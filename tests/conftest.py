@@ -16,10 +16,10 @@ from cluster.session import SessionFiles
 from ddrl import plugin_modules, plugins
 
 HERE = Path(__file__).parent
-# Folders of the longest files, and such files beside them: they begin.
+# Folders of the longest files, and such a file beside them: they begin.
 LONG = (
     "parallel", "examples", "tuning", "bench", "evaluation", "builders", "launch", "doctor", "api", "studies",
-    "test_programs.py", "test_submit.py",
+    "submit", "test_programs.py",
 )  # fmt: skip
 WAITING = "slurm"  # folder whose tests wait for Slurm: every third file of the first ones, so that the cores are busy
 SLOW = (WAITING, "parallel", "bench", "studies", "tuning")  # folders that are no part of `make check`

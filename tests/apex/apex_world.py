@@ -28,6 +28,7 @@ from ddrl.types import Discrete, Machine, Snapshot
 from tests.apex.segments import noise
 
 LEARNER = 0
+SEEDS = range(2)
 FORMAT = SegmentFormat((3,), "float32", Discrete(4), n_step=2, length=4)
 PARAMETERS = 6
 

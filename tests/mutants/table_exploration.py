@@ -220,7 +220,7 @@ MUTANTS = (
         "ddrl/apex/actor.py",
         "        else:\n            self._failures += own_fault",
         "        if True:\n            self._failures += own_fault",
-        ("tests/apex/test_roles.py::test_an_environment_that_fails_again_and_again_ends_the_job_with_its_words",),
+        ("tests/apex/test_actors.py::test_an_environment_that_fails_again_and_again_ends_the_job_with_its_words",),
         "An environment that fails now and then ends the run sooner than its message says.",
     ),
 )

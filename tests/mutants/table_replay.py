@@ -280,7 +280,7 @@ MUTANTS = (
         "ddrl/apex/sampler.py",
         'before = int(state.get("actors", actors))',
         "before = actors",
-        ("tests/apex/test_roles.py::test_an_epsilon_that_falls_stays_where_it_was_with_another_number_of_actors",),
+        ("tests/apex/test_actors.py::test_an_epsilon_that_falls_stays_where_it_was_with_another_number_of_actors",),
         "A resume with another number of actors moves their epsilons.",
     ),
     Mutant(

@@ -10,7 +10,7 @@ MUTANTS = (
         "ddrl/slurm/site.py",
         "for name, value in found.items() if value}",
         "for name, value in found.items()}",
-        ("tests/test_submit.py::test_a_site_file_is_read_by_bash_and_what_is_empty_is_unset",),
+        ("tests/submit/test_site_files.py::test_a_site_file_is_read_by_bash_and_what_is_empty_is_unset",),
         "Slurm takes an empty partition for a name, and refuses every job.",
     ),
     Mutant(
@@ -26,7 +26,7 @@ MUTANTS = (
         "ddrl/slurm/script.py",
         "{str(directory).replace('%', '%%')}",
         "{directory}",
-        ("tests/test_submit.py::test_words_of_users_stay_words",),
+        ("tests/submit/test_script.py::test_words_of_users_stay_words",),
         "The output of a job goes to a directory that there is not, and the job fails without a word.",
     ),
     Mutant(
