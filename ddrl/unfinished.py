@@ -6,6 +6,7 @@ What killed processes have left there is removed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -53,6 +54,20 @@ def unfinished(path: Path) -> Iterator[Path]:
         if str(error.filename).startswith(str(directory)):  # which is soon gone, and means nothing to the user
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def check_place(path: Path) -> None:
+    """Finds out, before minutes of work, whether the user may write in the directory of `path`, or in the one in which
+    that would be made.
+
+    Raises:
+        OSError: the user may not write there; it has the path of the directory.
+    """
+    directory = next(each for each in path.absolute().parents if each.exists())
+    if not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
 
 
 def owner_of(place: Path) -> Path:

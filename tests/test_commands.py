@@ -8,13 +8,15 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from ddrl import algorithms, checkpoint, cli, plugins, rundir
+from ddrl import algorithms, checkpoint, cli, plugins, rundir, unfinished
 from ddrl.commands import evaluate
+from ddrl.evaluation import agent as agents
 from ddrl.evaluation import newest
 from ddrl.launch import finish
 from ddrl.types import Machine
@@ -204,9 +206,28 @@ def test_play_writes_the_video(run_dir, tmp_path, capsys):
     assert capsys.readouterr().out == cut
 
 
-def test_play_refuses_another_suffix(run_dir, capsys):
-    assert cli.main(["play", str(run_dir), "--video", "out.avi"]) == 2
-    assert capsys.readouterr().err == "ddrl: --video out.avi: the name must end in .mp4 or .gif\n"
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["play", "--video", "out.avi"], "ddrl: video out.avi: the name must end in .mp4 or .gif\n"),
+        (["play", "--video", "no/out.gif"], "ddrl: video no/out.gif: there is no directory 'no'; make it, or name ano"),
+        (["play", "--video", "out.gif"], "{here}: Permission denied; fix its permissions, or name another place\n"),
+        (["export", "--output", "out"], "{here}: Permission denied; fix its permissions, or name another place\n"),
+        (["export", "--output", "no/such/out"], "{here}: Permission denied; fix its permissions, or name another pla"),
+        (["export", "--output", "file/out"], "{here}/file: Not a directory; name another place\n"),
+        (["export", "--output", "file"], "ddrl: file exists, and nothing is overwritten: choose another name\n"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_agent_is_loaded(
+    run_dir, tmp_path, monkeypatch, capsys, words, message
+):
+    monkeypatch.setattr(agents, "load_agent", lambda *arguments, **options: pytest.fail("loaded"))
+    monkeypatch.setattr(unfinished.os, "access", lambda path, mode: False)
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    assert cli.main([words[0], str(run_dir), *words[1:]]) == 2
+    assert message.format(here=tmp_path) in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_run_without_checkpoint(tmp_path, capsys):

@@ -45,8 +45,10 @@ def main(argv: Sequence[str]) -> int:
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     rundir.load_config(path)
     output = Path(arguments.output) if arguments.output else path / "saved_model"
+    from ddrl.evaluation.export import check_output, export
+
+    check_output(output)  # now, not after TensorFlow has loaded
     from ddrl.evaluation.agent import load_agent
-    from ddrl.evaluation.export import export
 
     agent = load_agent(path, checkpoint=checkpoint, compute_dtype="float32")
     compared = export(agent, output, arguments.observations)

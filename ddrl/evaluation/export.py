@@ -31,7 +31,7 @@ from ddrl.files import name_new, write_whole
 from ddrl.lazy import quiet_libraries, tf
 from ddrl.structured import ACTION_MASK, split_components
 from ddrl.types import Continuous
-from ddrl.unfinished import unfinished
+from ddrl.unfinished import check_place, unfinished
 
 if TYPE_CHECKING:
     from ddrl.evaluation.agent import Agent
@@ -49,13 +49,11 @@ Copy = Callable[[Arrays], Arrays]
 
 def export(agent: Agent, path: Path, observations: int = 1000) -> dict[str, Any]:
     """Writes an agent, whole and compared, or not at all; see `Agent.export`."""
+    check_output(path)
     description = Path(f"{path}.json")
-    _refuse_existing(path, description)
     if observations < 1:
         raise UsageError(f"--observations {observations}: at least 1, or nothing would be compared")
     is_onnx = path.suffix == ONNX_SUFFIX
-    if is_onnx:
-        _require("tf2onnx", "onnxruntime")
     write, read = (_write_onnx, _read_onnx) if is_onnx else (_write_saved_model, _read_saved_model)
     path.parent.mkdir(parents=True, exist_ok=True)
     with unfinished(path) as partial, quiet_libraries():
@@ -91,10 +89,19 @@ def _publish(partial: Path, path: Path, description: Path, text: str) -> None:
         raise UsageError(_exists(error.filename)) from error
 
 
-def _refuse_existing(*files: Path) -> None:
-    for file in files:
+def check_output(path: Path) -> None:
+    """Checks, without TensorFlow, that an agent can be exported as `path`.
+
+    Raises:
+        UsageError: it would replace a file, or needs a package that is not installed.
+        OSError: the user may not write there.
+    """
+    for file in (path, Path(f"{path}.json")):
         if os.path.lexists(file):
             raise UsageError(_exists(file))
+    if path.suffix == ONNX_SUFFIX:
+        _require("tf2onnx", "onnxruntime")
+    check_place(path)
 
 
 def _exists(file: Path | str) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import tyro
 
 from ddrl import checks, programs, rundir
-from ddrl.errors import UsageError
 from ddrl.files import append_regular, tail
 from ddrl.named_runs import run_and_checkpoint
 from ddrl.placement.resources import this_machine
@@ -166,15 +165,14 @@ def play_newest(arguments: PlayArguments) -> Played:
     path, checkpoint = run_and_checkpoint(arguments.run, arguments.checkpoint)
     rundir.load_config(path)  # a wrong directory is said at once, not after TensorFlow has loaded
     video = Path(arguments.video) if arguments.video else path / "play.mp4"
-    if video.suffix not in (".mp4", ".gif"):
-        raise UsageError(f"--video {video}: the name must end in .mp4 or .gif")
+    from ddrl.evaluation.video import check_output, record_game
+
+    check_output(video)  # now, too
     from ddrl.envs.control import choose_renderer
     from ddrl.evaluation.agent import load_agent
 
     choose_renderer()
     agent = load_agent(path, batch_sizes=(1,), checkpoint=checkpoint)
-    from ddrl.evaluation.video import record_game
-
     over: list[bool] = []
     score = record_game(
         agent.config.environment,

@@ -18,7 +18,7 @@ from ddrl.envs.game_names import atari_rom
 from ddrl.errors import UsageError
 from ddrl.evaluation.actions import Policy, actions_for
 from ddrl.files import new_file
-from ddrl.unfinished import unfinished
+from ddrl.unfinished import check_place, unfinished
 
 if TYPE_CHECKING:
     from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
@@ -108,10 +108,7 @@ def record_game(
         UsageError: another suffix, a folder that does not exist, or an environment that draws no pictures.
     """
     path = Path(path)
-    if path.suffix not in (".mp4", ".gif"):
-        raise UsageError(f"cannot write a video as {path.name!r}; the name must end in .mp4 or .gif")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no directory {str(path.parent)!r} for the video; make it, or name another")
+    check_output(path)
     if max_agent_steps < 1:
         raise UsageError(f"a video of {max_agent_steps} agent steps; at least 1 is needed")
     game = _Game(config, policy, seed, epsilon, drawn)
@@ -126,6 +123,20 @@ def record_game(
         game.close()
     tell(game.over)
     return game.score
+
+
+def check_output(path: Path) -> None:
+    """Checks, without TensorFlow, that a video can be written as `path`.
+
+    Raises:
+        UsageError: it has another suffix, or is in a directory that does not exist.
+        OSError: the user may not write there.
+    """
+    if path.suffix not in (".mp4", ".gif"):
+        raise UsageError(f"video {path}: the name must end in .mp4 or .gif")
+    if not path.parent.is_dir():
+        raise UsageError(f"video {path}: there is no directory {str(path.parent)!r}; make it, or name another")
+    check_place(path)
 
 
 class _Game:

@@ -284,7 +284,7 @@ def test_an_export_that_this_node_does_not_see_yet_is_left_alone(tmp_path, monke
     theirs = tmp_path / taken / "file" if taken == "model" else tmp_path / taken
     theirs.parent.mkdir(exist_ok=True)
     theirs.write_text("theirs")
-    monkeypatch.setattr(exports, "_refuse_existing", lambda *files: None)
+    monkeypatch.setattr(exports, "check_output", lambda path: None)
     with pytest.raises(UsageError, match=rf"/{taken} exists, and nothing is overwritten: choose another name$"):
         agent.export(tmp_path / "model", 10)
     assert {path.name for path in tmp_path.iterdir()} == {"run", taken}

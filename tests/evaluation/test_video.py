@@ -140,7 +140,7 @@ def test_gif_of_an_atari_game_has_every_second_picture(tmp_path):
 @pytest.mark.parametrize(
     ("config", "name", "message"),
     [
-        (CATCH, "play.avi", "'play.avi'; the name must end in .mp4 or .gif"),
+        (CATCH, "play.avi", r"play\.avi: the name must end in .mp4 or .gif"),
         (CATCH, "nowhere/play.mp4", "there is no directory"),
         (EnvironmentConfig(game="ddrl-test/Scripted-v0"), "play.mp4", "cannot draw pictures"),
         (EnvironmentConfig(game="brakout"), "play.mp4", "unknown game"),
