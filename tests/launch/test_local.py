@@ -1,17 +1,13 @@
-"""The local launcher with real mpirun and fake ranks: every way to end, and nothing left behind."""
+"""The local launcher with fake ranks: what it refuses, what it tells the ranks, and what follows their end."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -23,248 +19,19 @@ from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
-from ddrl.launch import outcome, processes
-from ddrl.launch.processes import session_members, stat_of
+from ddrl.launch import processes
 from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import DRAWING
 from ddrl.types import Machine
-from tests.launch.support import checkpoint
+from tests.launch.support import TESTS, checkpoint
 
 pytestmark = pytest.mark.slow
-TESTS = Path(__file__).parent
-PATIENCE_SECONDS = 90.0
-RANKS = 4
-needs_mpirun = pytest.mark.skipif(cluster_launch.find_mpirun() is None, reason="no mpirun on this machine")
-
-
-def command(behavior: str, path: Path, *more: str) -> list[str]:
-    return [sys.executable, str(TESTS / "launch_fake.py"), behavior, str(path), *more]
-
-
-def run_fake(behavior: str, path: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(behavior, path, *more), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
-
-
-def wait_for(condition, what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"no {what} within {seconds} s"
-        time.sleep(0.05)
-
-
-def started(path: Path) -> bool:
-    return len([file for file in path.glob("pid-[0-9]") if file.read_text()]) == RANKS
-
-
-def alive(pid: int) -> bool:
-    stat = stat_of(pid)
-    return stat is not None and stat.state not in "ZX"
-
-
-def assert_none_left(path: Path) -> None:
-    pids = [int(file.read_text()) for file in path.glob("pid-*")]
-    assert len(pids) >= RANKS
-    assert [pid for pid in pids if alive(pid)] == []
-
-
-class Terminal:
-    """A program as the foreground process group of a terminal of its own."""
-
-    def __init__(self, argv: list[str]):
-        self.pid, self._master = pty.fork()
-        if self.pid == 0:
-            os.execv(argv[0], argv)
-        self.output = ""
-
-    def control_c(self) -> None:
-        os.write(self._master, b"\x03")
-
-    def read(self) -> str:
-        while select.select([self._master], [], [], 0)[0]:
-            try:
-                data = os.read(self._master, 4096)
-            except OSError:  # the terminal's other side is closed
-                break
-            if not data:
-                break
-            self.output += data.decode(errors="replace")
-        return self.output
-
-    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
-        status: list[int] = []
-
-        def ended() -> bool:
-            self.read()
-            pid, code = os.waitpid(self.pid, os.WNOHANG)
-            status.extend([code] if pid else [])
-            return bool(status)
-
-        try:
-            wait_for(ended, "end of the launcher", seconds)
-        finally:
-            if not status:
-                os.kill(self.pid, signal.SIGKILL)
-        self.read()
-        os.close(self._master)
-        return os.waitstatus_to_exitcode(status[0])
-
-
-@needs_mpirun
-def test_normal_end_leaves_config_and_no_process(tmp_path):
-    path = tmp_path / "run"
-    done = run_fake("normal", path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "finished: the budget is used up" in done.stdout
-    assert "fake curve" in done.stdout
-    assert rundir.load_config(path).run.run_dir == str(path)
-    assert_none_left(path)
-
-
-@needs_mpirun
-def test_a_run_directory_may_be_called_like_mpiruns_separator(tmp_path):
-    words = command("normal", Path(":"))
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / ":" / "pid-3").exists()
-
-
-@needs_mpirun
-def test_a_crash_shows_its_reason_and_not_mpiruns_farewell(tmp_path):
-    done = run_fake("crash", tmp_path / "run")
-    assert done.returncode == 1
-    assert "the reason of the crash" in done.stdout
-    assert "prterun" not in done.stdout
-    assert_none_left(tmp_path / "run")
-
-
-@needs_mpirun
-def test_what_the_ranks_refuse_is_one_line_and_status_2(tmp_path):
-    done = run_fake("usage", tmp_path / "run")
-    assert done.returncode == 2
-    assert done.stderr == "ddrl: --parameter-servers 9: too many\n"
-
-
-@needs_mpirun
-def test_a_failed_run_says_its_message_and_ends_with_1(tmp_path):
-    done = run_fake("fails", tmp_path / "run")
-    assert done.returncode == 1
-    assert "the run failed: server 0 died" in done.stdout
-
-
-@needs_mpirun
-def test_control_c_on_a_terminal_stops_cleanly(tmp_path):
-    path = tmp_path / "run"
-    terminal = Terminal(command("obedient", path))
-    wait_for(lambda: started(path), "ranks")
-    terminal.control_c()
-    assert terminal.wait() == 0, terminal.output
-    assert "asked the ranks to checkpoint and end" in terminal.output
-    assert "stopped: as requested" in terminal.output
-    assert_none_left(path)
-
-
-@needs_mpirun
-def test_sigterm_stops_cleanly_and_a_second_one_does_not_kill(tmp_path):
-    path = tmp_path / "run"
-    process = subprocess.Popen(command("slow", path), stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: started(path), "ranks")
-    process.terminate()
-    wait_for(lambda: (path / rundir.STOP).exists(), "stop file")
-    process.terminate()
-    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, output
-    assert "stopped: as requested" in output
-    assert_none_left(path)
-
-
-@needs_mpirun
-def test_second_control_c_kills_ranks_that_ignore_signals(tmp_path):
-    path = tmp_path / "run"
-    terminal = Terminal(command("deaf", path))
-    wait_for(lambda: started(path), "ranks")
-    terminal.control_c()
-    wait_for(lambda: (path / rundir.STOP).exists(), "stop file")
-    terminal.control_c()
-    assert terminal.wait() == 130, terminal.output
-    assert "ddrl train --resume" in terminal.output
-    assert_none_left(path)
-
-
-@needs_mpirun
-def test_ranks_that_do_not_stop_in_time_are_killed(tmp_path):
-    path = tmp_path / "run"
-    terminal = Terminal(command("deaf", path, "--impatient"))
-    wait_for(lambda: started(path), "ranks")
-    terminal.control_c()
-    assert terminal.wait() == 1, terminal.output
-    assert "did not end within" in terminal.output
-    assert_none_left(path)
-
-
-@needs_mpirun
-def test_resume_clears_what_the_last_run_left_and_tells_the_ranks(tmp_path):
-    path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
-    (path / rundir.STOP).touch()
-    rundir.write_json(path / rundir.RESULT, {"status": "finished"})
-    assert run_fake("crash", path, "--resume").returncode == 1, "the result of the run before was taken for this one"
-    assert (path / "resumed").exists()
-    assert not (path / rundir.STOP).exists()
 
 
 def test_a_request_for_stacks_that_was_left_behind_does_not_silence_the_next_stall(tmp_path):
     (tmp_path / "stalled").touch()
     launch.clear(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-@needs_mpirun
-def test_one_run_directory_has_one_launcher(tmp_path):
-    path = tmp_path / "run"
-    process = subprocess.Popen(command("obedient", path), stdout=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: started(path), "ranks")
-        second = run_fake("normal", path, "--resume")
-        assert second.returncode == 2
-        assert "being trained by another process" in second.stderr
-    finally:
-        process.terminate()
-        process.wait(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0
-    assert_none_left(path)
-
-
-def end_of_mpirun(behavior: str, path: Path, number: signal.Signals) -> tuple[int, str]:
-    """Sends mpirun a signal once its ranks have started; the launcher's exit status, and what it said."""
-    process = subprocess.Popen(command(behavior, path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: started(path), "ranks")
-    os.kill(stat_of((path / "pid-0").read_text()).parent, number)
-    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    return process.returncode, said
-
-
-@needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_terminated_mpirun_ends_the_run(tmp_path, number):
-    """It kills the ranks before they have saved: there is no result, and no new start, as an end was asked for."""
-    path = tmp_path / "run"
-    status, said = end_of_mpirun("willing", path, number)
-    assert status == 1 and "was told to end and killed the ranks before they saved" in said
-    assert f"--resume-or-start --run-dir {path}" in said and "starts again" not in said
-    assert_none_left(path)
-
-
-@needs_mpirun
-def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
-    """The ranks that are left are asked to end, and say that they were stopped."""
-    path = tmp_path / "run"
-    status, said = end_of_mpirun("polite", path, signal.SIGKILL)
-    assert status == 1
-    assert "was killed (SIGKILL), but not by ddrl" in said and f"--run-dir {path}" in said
-    assert "as requested" not in said and "finished" not in said
-    assert json.loads((path / rundir.RESULT).read_text())["status"] == "failed"
-    assert_none_left(path)
 
 
 VIDEO_SECONDS = 100.0  # which nobody waits for
@@ -460,83 +227,6 @@ def test_ranks_stop_when_their_launcher_is_gone(tmp_path, monkeypatch):
     assert not rundir.stop_requested(tmp_path)
     (tmp_path / rundir.STOP).touch()
     assert rundir.stop_requested(tmp_path)
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_session_members_include_other_process_groups():
-    program = "import os, subprocess, sys; subprocess.Popen(['sleep', '30'], process_group=0).wait()"
-    if sys.version_info < (3, 11):
-        program = "import os, subprocess; subprocess.Popen(['sleep', '30'], preexec_fn=os.setpgrp).wait()"
-    process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
-    wait_for(lambda: len(session_members(process.pid)) == 2, "child")
-    assert process.pid in session_members(process.pid)
-    processes.end_session(process.pid, 2.0)
-    process.wait(timeout=PATIENCE_SECONDS)
-    assert session_members(process.pid) == []
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_a_process_whose_name_ends_in_half_a_letter_is_seen_like_others():
-    """Linux cuts names after 15 bytes, and a launcher looks at all processes of the machine."""
-    program = "import time; open('/proc/self/comm', 'wb').write(b'caf\\xc3'); print(flush=True); time.sleep(30)"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            process.stdout.readline()
-            assert session_members(process.pid) == [process.pid]
-        finally:
-            process.kill()
-
-
-RULE = "-" * 60
-FAREWELL = [RULE, "prterun detected that one or more processes exited with non-zero status", "Exit code: 1", RULE]
-
-
-def test_log_tail_keeps_other_framed_messages(tmp_path):
-    told = [RULE, "There are not enough slots available", RULE]
-    log = tmp_path / "log.txt"
-    log.write_text("\n".join(["before", "reason", *told, *FAREWELL, "after"]))
-    assert outcome.log_tail(log, len("before\n")) == ["reason", told[1], "after"]
-    log.write_text("\n".join(FAREWELL))
-    assert outcome.log_tail(log) == FAREWELL
-    os.mkfifo(tmp_path / "pipe")  # a reader of which would wait for ever
-    assert outcome.log_tail(tmp_path / "none") == outcome.log_tail(tmp_path / "pipe") == []
-
-
-LOST = ["Fatal Python error: Segmentation fault", "", f"{rundir.GOES_ON}worker 1 (rank 1) died; training goes on"]
-TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 7, in f', "    raise error", "    ^^^^^^^^^^^"]
-
-
-@pytest.mark.parametrize(
-    "log, overdue, cause",
-    [
-        ([*TRACEBACK, "ValueError: first", *TRACEBACK, "KeyError: second", "end"], "", "ValueError: first"),
-        (
-            [*TRACEBACK, "KeyError: 'a'", "", "During handling of the above exception, another exception occurred:", ""]
-            + [*TRACEBACK, "my.Error", "goodbye"],
-            "",
-            "my.Error",
-        ),
-        (["ddrl: warning: old", "ddrl: cannot write", *TRACEBACK, "ValueError: second"], "", "cannot write"),
-        (["Fatal Python error: Segmentation fault", "", "Thread 0x1:"], "", "Fatal Python error: Segmentation fault"),
-        ([*LOST, "the end"], "", "no result; the log ends with: the end"),
-        ([*LOST, *TRACEBACK, "ValueError: second"], "", "ValueError: second"),
-        ([*LOST, *LOST, "Fatal Python error: Aborted"], "", "Fatal Python error: Aborted"),
-        (["the beginning", "the end"], "", "no result; the log ends with: the end"),
-        (["x" * 2000], "", f"no result; the log ends with: {'x' * 1000} ..."),
-        (FAREWELL, "", f"no result; the log ends with: {FAREWELL[1]} Exit code: 1"),
-        ([], "", "no result"),
-        ([*TRACEBACK, "OSError"], "rank 1 died before the job began", "rank 1 died before the job began (OSError)"),
-        (["the end"], "rank 1 died before the job began", "rank 1 died before the job began"),
-    ],
-)
-def test_a_run_without_a_result_says_the_last_error_of_the_process_that_failed_first(tmp_path, log, overdue, cause):
-    (tmp_path / rundir.LOG).write_text("\n".join(["RuntimeError: of an earlier part", *log]))
-    console, causes = Console(record=True, width=2000), []
-    start = len("RuntimeError: of an earlier part\n")
-    assert outcome.report(tmp_path, start, overdue, console, causes.append) == 1
-    assert causes == [f"{cause}; see {tmp_path / rundir.LOG}"]
-    first, *_, last = console.export_text().splitlines()
-    assert first == f"ddrl: the run failed: {cause}" and "ddrl train --resume-or-start --run-dir" in last
 
 
 def test_what_may_not_be_meant_is_said_before_anything_starts(tmp_path):

@@ -26,7 +26,7 @@ MUTANTS = (
         "ddrl/plugin_modules.py",
         "        REGISTRIES[number].remove(name)",
         "        pass",
-        ("tests/test_plugins.py::test_what_is_no_plugin_is_refused_in_one_line",),
+        ("tests/test_plugin_modules.py::test_what_is_no_plugin_is_refused_in_one_line",),
         "A plugin that was mended cannot be loaded again in a notebook: its names are taken.",
     ),
     Mutant(
@@ -186,7 +186,7 @@ MUTANTS = (
         "ddrl/envs/adapted.py",
         "fit = numbers.dtype.kind in NUMBERS and numbers.size in",
         "fit = numbers.size in",
-        ("tests/envs/test_adapted.py::test_lives_that_are_no_number_are_refused_with_the_name_of_the_game",),
+        ("tests/envs/test_mistakes.py::test_lives_that_are_no_number_are_refused_with_the_name_of_the_game",),
         "Lives of a user's environment that are None end the run in a traceback.",
     ),
     Mutant(

@@ -45,7 +45,7 @@ MUTANTS = (
         "ddrl/envs/gymnasium_environment.py",
         "self._untried, self.can_save_state = False, gives_state(",
         "self._untried, self.can_save_state = False, True or gives_state(",
-        ("tests/envs/test_gymnasium_path.py::test_a_get_state_that_was_made_for_something_else_is_left_alone",),
+        ("tests/envs/test_saved_state.py::test_a_get_state_that_was_made_for_something_else_is_left_alone",),
         "The first checkpoint ends the run.",
     ),
     Mutant(

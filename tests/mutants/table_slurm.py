@@ -18,7 +18,7 @@ MUTANTS = (
         "cluster/control_groups.py",
         "return [root / inside, *(root / group for group in inside.parents)]",
         "return [root / inside]",
-        ("tests/test_config.py::test_the_limit_of_each_control_group_around_that_of_this_process_counts",),
+        ("tests/placement/test_resources.py::test_the_limit_of_each_control_group_around_that_of_this_process_counts",),
         "A run that does not fit its job is begun, and the kernel kills it when its replay is full.",
     ),
     Mutant(

@@ -82,7 +82,7 @@ MUTANTS = (
         "ddrl/bench/peer_learner.py",
         "model.exploration_rate = model.exploration_final_eps",
         "model.exploration_rate = epsilon",
-        ("tests/studies/test_race.py::test_a_peers_dqn_is_evaluated_with_its_last_epsilon",),
+        ("tests/studies/test_peer.py::test_a_peers_dqn_is_evaluated_with_its_last_epsilon",),
         "The peer's DQN plays its evaluation games mostly at random until late in training.",
     ),
     Mutant(

@@ -12,7 +12,7 @@ import pytest
 
 from ddrl import checkpoint, rundir
 from ddrl.placement import start
-from tests.launch.test_local import Terminal
+from tests.launch.support import Terminal
 from tests.parallel.light import EVERYWHERE
 from tests.parallel.support import (
     CATCH,

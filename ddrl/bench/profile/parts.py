@@ -1,6 +1,7 @@
 """Lists the methods of ddrl that a profile measures, and wraps them from outside.
 
-A method that no longer exists is an error, rather than silently left out; tests/bench/test_profile.py finds it first.
+A method that no longer exists is an error, rather than silently left out;
+tests/bench/test_profile_parts.py finds it first.
 """
 
 from __future__ import annotations
