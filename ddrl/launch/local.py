@@ -89,13 +89,38 @@ def train(
         flags = [EVALUATES_ONLY] if evaluates_only else []
         spent_seconds = spent_before(resume, config, minutes_of_run)
         rundir.update_run_dir(path, config)
-        clear(path)
         program = [*rank_program, os.path.join(os.curdir, path), *flags]  # mpirun takes the word : for its own
-        with _told(callbacks, path, console) as tell:
+        with _cleared(path), _told(callbacks, path, console) as tell:
             resumes = resume is not None
             return _run(
                 config, path, launcher, program, resumes, spent_seconds, console, stop_seconds, lock, tell, failed
             )
+
+
+@contextlib.contextmanager
+def _cleared(path: Path) -> Iterator[None]:
+    """A context without what an earlier start left. Its result comes back if the ranks do not begin: a run that has
+    finished, and cannot be gone on with, stays one that has finished."""
+    file, metrics = path / rundir.RESULT, path / rundir.METRICS
+    before, size = rundir.read_json(file), _size(metrics)
+    times = os.stat(file) if before else None
+    clear(path)
+    try:
+        yield
+    finally:
+        begun = _size(metrics) != size or outcome.ended_well(rundir.read_json(file) or {})
+        if before and times and before.get("status") != "failed" and not begun:
+            with contextlib.suppress(OSError):  # a full disk: what was refused is more important
+                rundir.write_json(file, before)
+                os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # reports say when the run ended
+
+
+def _size(path: Path) -> int:
+    """Of a file in bytes; 0 if there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 @contextlib.contextmanager

@@ -127,9 +127,12 @@ def test_resume_clears_what_the_last_run_left_and_tells_the_ranks(tmp_path):
     path, _ = rundir.create_run_dir(TrainConfig(algorithm=BA3CConfig(), run=RunConfig(run_dir=str(tmp_path / "run"))))
     (path / rundir.STOP).touch()
     rundir.write_json(path / rundir.RESULT, {"status": "finished"})
+    os.utime(path / rundir.RESULT, (9, 9))
     assert run_fake("crash", path, "--resume").returncode == 1, "the result of the run before was taken for this one"
     assert (path / "resumed").exists()
     assert not (path / rundir.STOP).exists()
+    assert rundir.read_json(path / rundir.RESULT) == {"status": "finished"}, "lost, though the ranks did not begin"
+    assert (path / rundir.RESULT).stat().st_mtime == 9
 
 
 @needs_mpirun

@@ -34,6 +34,30 @@ def test_a_request_for_stacks_that_was_left_behind_does_not_silence_the_next_sta
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "before, began, after, kept",
+    [
+        ("finished", False, None, True),
+        ("stopped", False, "failed", True),
+        ("failed", False, "failed", False),  # of two failures, the last one counts
+        ("finished", True, "failed", False),
+        ("finished", False, "finished", False),
+    ],
+)
+def test_a_run_whose_ranks_did_not_begin_keeps_its_result(tmp_path, before, began, after, kept):
+    (tmp_path / rundir.METRICS).write_text("{}\n")
+    rundir.write_json(tmp_path / rundir.RESULT, {"status": before, "message": "of the last start"})
+    os.utime(tmp_path / rundir.RESULT, (9, 9))
+    with launch._cleared(tmp_path):
+        assert not (tmp_path / rundir.RESULT).exists(), "it would be taken for that of this start"
+        if began:
+            (tmp_path / rundir.METRICS).write_text("{}\n{}\n")
+        if after:
+            rundir.write_json(tmp_path / rundir.RESULT, {"status": after, "message": "of this one"})
+    assert rundir.read_json(tmp_path / rundir.RESULT)["message"] == ("of the last start" if kept else "of this one")
+    assert ((tmp_path / rundir.RESULT).stat().st_mtime == 9) is kept
+
+
 VIDEO_SECONDS = 100.0  # which nobody waits for
 SLOW_VIDEO = f"print('learning curve: here', flush=True); import time; time.sleep({VIDEO_SECONDS})"
 
