@@ -10,7 +10,8 @@ import secrets
 import stat
 from pathlib import Path
 
-NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # of file systems without hard links
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+"""Errors of file systems without hard links, or without those from one directory to another."""
 _IRREGULAR = "it is no regular file, but a directory, pipe or device"
 
 
@@ -159,38 +160,31 @@ def write_whole(path: Path, data: bytes, new: bool = False) -> None:
 
 
 def name_new(temporary: Path, path: Path) -> None:
-    """Renames a file or directory, unless there is one of the new name.
+    """Renames a file or directory, unless there is one of the new name. Only an empty directory may be replaced.
 
-    A look beforehand would not do: a node may remember for a minute that the name was free on a network file system,
-    whose server decides about links, and renames no directory to one with files.
+    A look beforehand would not do: on a network file system, a node may believe for a minute that the name is free. The
+    server decides about links, and refuses to rename a directory to one that has files.
 
     Raises:
-        FileExistsError: there is something of that name.
+        FileExistsError: there is something of that name; the error has it.
         OSError: it cannot be renamed.
     """
-    if temporary.is_dir():
-        _name_new_directory(temporary, path)
-        return
+    taken = FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     try:
-        os.link(temporary, path)
+        if temporary.is_dir():
+            os.rename(temporary, path)
+        else:
+            os.link(temporary, path)
+            with contextlib.suppress(OSError):  # the file has its name
+                temporary.unlink()
     except OSError as error:
-        if error.errno not in NO_LINKS:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise taken from None
+        if error.errno not in (errno.ENOTDIR, *NO_LINKS):
             raise
         if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            raise taken from None
         os.replace(temporary, path)
-    else:
-        with contextlib.suppress(OSError):  # the file has its name
-            temporary.unlink()
-
-
-def _name_new_directory(temporary: Path, path: Path) -> None:
-    try:
-        os.rename(temporary, path)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR) and os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        raise
 
 
 def identity(path: Path) -> tuple[int, ...]:

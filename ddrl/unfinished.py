@@ -63,11 +63,16 @@ def check_place(path: Path) -> None:
     Raises:
         OSError: the user may not write there; it has the path of the directory.
     """
-    directory = next(each for each in path.absolute().parents if each.exists())
+    directory = next(each for each in path.absolute().parents if os.path.lexists(each))
     if not directory.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+        number = errno.ENOTDIR
+    elif os.statvfs(directory).f_flag & os.ST_RDONLY:
+        number = errno.EROFS
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        number = errno.EACCES
+    else:
+        return
+    raise OSError(number, os.strerror(number), str(directory))
 
 
 def owner_of(place: Path) -> Path:

@@ -214,6 +214,7 @@ def test_play_writes_the_video(run_dir, tmp_path, capsys):
         (["play", "--video", "out.gif"], "{here}: Permission denied; fix its permissions, or name another place\n"),
         (["export", "--output", "out"], "{here}: Permission denied; fix its permissions, or name another place\n"),
         (["export", "--output", "no/such/out"], "{here}: Permission denied; fix its permissions, or name another pla"),
+        (["export", "--output", "link/out"], "{here}/link: Not a directory; name another place\n"),
         (["export", "--output", "file/out"], "{here}/file: Not a directory; name another place\n"),
         (["export", "--output", "file"], "ddrl: file exists, and nothing is overwritten: choose another name\n"),
     ],
@@ -225,9 +226,10 @@ def test_what_cannot_be_written_is_said_before_the_agent_is_loaded(
     monkeypatch.setattr(unfinished.os, "access", lambda path, mode: False)
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
+    Path("link").symlink_to("nowhere")
     assert cli.main([words[0], str(run_dir), *words[1:]]) == 2
     assert message.format(here=tmp_path) in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
 
 
 def test_a_run_without_checkpoint(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import signal
 
 import pytest
@@ -32,11 +33,11 @@ def test_a_mark_makes_no_file_where_a_link_leads(tmp_path, monkeypatch):
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_of_two_that_write_a_new_file_one_does(tmp_path, monkeypatch, links):
+@pytest.mark.parametrize("number", [0, errno.EPERM, errno.EXDEV])
+def test_of_two_that_write_a_new_file_one_does(tmp_path, monkeypatch, number):
     """Without hard links, as on a FAT file system, too."""
-    if not links:
-        monkeypatch.setattr("os.link", lambda *names: (_ for _ in ()).throw(PermissionError(1, "not permitted")))
+    if number:
+        monkeypatch.setattr("os.link", lambda *names: (_ for _ in ()).throw(OSError(number, "no links")))
     write_whole(tmp_path / "plan", b"first", new=True)
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("plan", "link"):
@@ -49,15 +50,16 @@ def test_of_two_that_write_a_new_file_one_does(tmp_path, monkeypatch, links):
     assert (tmp_path / "plan").read_bytes() == b"third"
 
 
-def test_a_directory_gets_no_name_that_is_taken(tmp_path):
+def test_nothing_gets_a_name_that_is_taken(tmp_path):
     for name in ("new", "theirs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
     (tmp_path / "file").write_text("theirs")
-    for name in ("theirs", "file"):
+    (tmp_path / "mine").touch()
+    for mine, name in itertools.product(("new", "mine"), ("theirs", "file")):
         with pytest.raises(FileExistsError) as error:
-            name_new(tmp_path / "new", tmp_path / name)
-        assert error.value.filename == str(tmp_path / name)
+            name_new(tmp_path / mine, tmp_path / name)
+        assert (error.value.filename, error.value.filename2) == (str(tmp_path / name), None)
     assert (tmp_path / "theirs" / "file").read_text() == (tmp_path / "file").read_text() == "theirs"
     name_new(tmp_path / "new", tmp_path / "free")
     assert (tmp_path / "free" / "file").read_text() == "new" and not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""Plugins: what they register, the options that it has, and what of it is refused."""
+"""Plugins: what they register, the options that they have, and what of them is refused."""
 
 from __future__ import annotations
 

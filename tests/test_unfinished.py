@@ -6,13 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from ddrl import run_lock
 from ddrl import unfinished as unfinished_module
-from ddrl.unfinished import owner_of, unfinished
+from ddrl.unfinished import check_place, owner_of, unfinished
 
 WRITES = """\
 import sys, time
@@ -135,3 +136,11 @@ def test_where_nothing_can_be_locked_nothing_counts_as_abandoned(tmp_path, monke
             patch.undo()
             with unfinished(tmp_path / "model"):
                 assert place.parent.exists() and outer.parent.exists()
+
+
+def test_a_file_system_that_is_read_only_is_told_of(tmp_path, monkeypatch):
+    check_place(tmp_path / "no" / "such" / "model")
+    monkeypatch.setattr(os, "statvfs", lambda path: types.SimpleNamespace(f_flag=os.ST_RDONLY))
+    with pytest.raises(OSError, match="Read-only file system") as error:
+        check_place(tmp_path / "no" / "such" / "model")
+    assert error.value.filename == str(tmp_path)

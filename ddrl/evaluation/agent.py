@@ -156,6 +156,7 @@ class Agent:
 
         Raises:
             UsageError: something is there, a package is missing, or the copy acts differently.
+            OSError: it cannot be written there.
         """
         from ddrl.evaluation.export import export
 

@@ -106,6 +106,7 @@ def record_game(
 
     Raises:
         UsageError: another suffix, a folder that does not exist, or an environment that draws no pictures.
+        OSError: it cannot be written there.
     """
     path = Path(path)
     check_output(path)

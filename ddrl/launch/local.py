@@ -31,7 +31,7 @@ from ddrl.placement import start
 from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
 from ddrl.reporting.callbacks import Callback, CallbackThread, Record, Trouble
-from ddrl.reporting.metrics import MetricsWriter
+from ddrl.reporting.metrics import MetricsWriter, is_resumed, read_metrics
 from ddrl.reporting.phases import DRAWING, drawing_seconds
 from ddrl.reporting.progress import Progress
 from ddrl.reporting.summary import summary
@@ -99,28 +99,25 @@ def train(
 
 @contextlib.contextmanager
 def _cleared(path: Path) -> Iterator[None]:
-    """A context without what an earlier start left. Its result comes back if the ranks do not begin: a run that has
-    finished, and cannot be gone on with, stays one that has finished."""
-    file, metrics = path / rundir.RESULT, path / rundir.METRICS
-    before, size = rundir.read_json(file), _size(metrics)
+    """A context without what an earlier start left. The result of a run that has finished comes back if the ranks do
+    not begin to go on with it; its settings are then those with which it was to go on."""
+    file = path / rundir.RESULT
+    before, resumes = rundir.read_json(file) or {}, _resumes(path)
     times = os.stat(file) if before else None
     clear(path)
     try:
         yield
     finally:
-        begun = _size(metrics) != size or outcome.ended_well(rundir.read_json(file) or {})
-        if before and times and before.get("status") != "failed" and not begun:
+        begun = _resumes(path) > resumes or outcome.ended_well(rundir.read_json(file) or {})
+        if times and before.get("status") in outcome.ENDED_WELL and not begun:
             with contextlib.suppress(OSError):  # a full disk: what was refused is more important
                 rundir.write_json(file, before)
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # reports say when the run ended
 
 
-def _size(path: Path) -> int:
-    """Of a file in bytes; 0 if there is none."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
+def _resumes(path: Path) -> int:
+    """How often the ranks of a run have begun to go on with it."""
+    return sum(map(is_resumed, read_metrics(path)))
 
 
 @contextlib.contextmanager

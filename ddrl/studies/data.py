@@ -93,17 +93,18 @@ def _whole(option: str, directory: Path) -> Iterator[Path]:
     Raises:
         UsageError: there is something of that name, or nothing can be written there.
     """
-    taken = UsageError(f"{option} {directory}: it exists already; name a directory that does not exist yet")
+    taken = f"{option} {directory}: it exists already; name a directory that does not exist yet"
     if os.path.lexists(directory):
-        raise taken
+        raise UsageError(taken)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with unfinished(directory) as place:
             place.mkdir()
             yield place
-            name_new(place, directory)
-    except FileExistsError as error:  # another call has just made it
-        raise taken from error
+            try:
+                name_new(place, directory)
+            except FileExistsError as error:  # another call has just made it
+                raise UsageError(taken) from error
     except OSError as error:
         raise UsageError(f"{option} {directory}: {error.strerror}; name another place") from error
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ddrl import rundir
 from ddrl.errors import UsageError
-from ddrl.files import identity
 from ddrl.slurm import site as sites
 from ddrl.slurm.records import JobRecord, note
 from ddrl.slurm.script import (
@@ -74,10 +73,8 @@ def submit_study(plan: Plan, asked: Asked, plugins: Sequence[str] = ()) -> None:
     named = [word for plugin in plugins for word in ("--plugin", plugin)]
     task = ["study", plan.study, "--dir", str(plan.directory.absolute()), *named]
     name, array = f"study-{plan.study}", ",".join(map(str, numbers))
-    failures = _failures(plan, numbers)
-    number = submit_array(name, plan.directory, array, plan.points, [*task, "--point"], asked)
-    if not asked.dry_run:
-        _forget(failures)
+    with contextlib.nullcontext() if asked.dry_run else _without_failures(plan, numbers):
+        number = submit_array(name, plan.directory, array, plan.points, [*task, "--point"], asked)
     try:
         report = submit_report(name, plan.directory, number, [*task, "--collect"], asked)
     except UsageError as error:
@@ -92,24 +89,22 @@ def submit_study(plan: Plan, asked: Asked, plugins: Sequence[str] = ()) -> None:
         print(f"job {report}: the report, when all of them have ended")
 
 
-def _failures(plan: Plan, numbers: Sequence[int]) -> dict[Path, tuple[int, ...]]:
-    """The results of failed attempts at points, with what tells such a file from one that replaces it."""
-    failures = {}
-    for point in (plan.points[number] for number in numbers):
-        if plan.state(point).status == "failed":
-            path = plan.path(point) / rundir.RESULT
-            with contextlib.suppress(OSError):  # it is gone: a task has just begun
-                failures[path] = identity(path)
-    return failures
-
-
-def _forget(failures: Mapping[Path, tuple[int, ...]]) -> None:
-    """Removes the results of earlier attempts, which would otherwise be reported for tasks that never begin. A task may
-    have begun and failed meanwhile: that is told."""
-    for path, earlier in failures.items():
+@contextlib.contextmanager
+def _without_failures(plan: Plan, numbers: Sequence[int]) -> Iterator[None]:
+    """A context without the results of failed attempts, which would otherwise be reported for tasks that never begin.
+    They come back if it raises, as where sbatch refuses. A task may fail meanwhile: its result stays."""
+    failed = [plan.path(plan.points[i]) for i in numbers if plan.state(plan.points[i]).status == "failed"]
+    results = {path / rundir.RESULT: rundir.read_json(path / rundir.RESULT) for path in failed}
+    for file in results:
         with contextlib.suppress(OSError):  # then the old failure is reported
-            if identity(path) == earlier:
-                path.unlink()
+            file.unlink()
+    try:
+        yield
+    except BaseException:
+        for file, result in results.items():
+            with contextlib.suppress(OSError):
+                rundir.write_json(file, result or {}, new=True)
+        raise
 
 
 def submit_array(

@@ -88,11 +88,14 @@ def begin(plan: Plan) -> None:
     """Makes the directory of a new search with its plan.
 
     Raises:
-        UsageError: another call, also on another node, has begun a search there meanwhile, or the directory cannot be
-            written.
+        UsageError: another call, also on another node, has begun a search there meanwhile (which cannot always be told
+            where the file system has no hard links), or the directory cannot be written.
     """
     try:
         (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(plan, error) from error
+    try:
         _write(plan, new=True)
     except FileExistsError as error:  # with this plan in its place, nobody could read the other's journal
         taken = "another `ddrl tune` has just begun a search there; give the same command again to join it"

@@ -277,17 +277,19 @@ def test_of_two_exports_to_one_place_at_once_the_first_one_stays_whole(tmp_path,
     assert (tmp_path / "model" / "saved_model.pb").exists()
 
 
-@pytest.mark.parametrize("taken", ["model", "model.json"])
-def test_an_export_that_this_node_does_not_see_yet_is_left_alone(tmp_path, monkeypatch, taken):
-    """On a network file system, a node may remember for a minute that a name was free."""
-    agent = agent_of(tmp_path / "run", "ppo", "CartPole-v1")
-    theirs = tmp_path / taken / "file" if taken == "model" else tmp_path / taken
-    theirs.parent.mkdir(exist_ok=True)
-    theirs.write_text("theirs")
-    monkeypatch.setattr(exports, "check_output", lambda path: None)
-    with pytest.raises(UsageError, match=rf"/{taken} exists, and nothing is overwritten: choose another name$"):
-        agent.export(tmp_path / "model", 10)
-    assert {path.name for path in tmp_path.iterdir()} == {"run", taken}
+@pytest.mark.parametrize("suffix", ["", ".onnx"])
+@pytest.mark.parametrize("taken", [0, 1])
+def test_an_export_that_this_node_does_not_see_yet_is_left_alone(tmp_path, suffix, taken):
+    """On a network file system, a node may believe for a minute that a name is free."""
+    names = (f"model{suffix}", f"model{suffix}.json")
+    theirs = tmp_path / names[taken] / ("file" if (suffix, taken) == ("", 0) else "")
+    partial = tmp_path / "place" / names[0]
+    for file in (theirs, partial if suffix else partial / "saved_model.pb"):
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text("theirs")
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/{names[taken]} exists, and nothing is overwritten: choose an"):
+        exports._publish(partial, *(tmp_path / name for name in names), "mine")
+    assert {path.name for path in tmp_path.iterdir()} == {"place", names[taken]}
     assert theirs.read_text() == "theirs"
 
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from ddrl import rundir
 from ddrl.launch import outcome
 
-pytestmark = pytest.mark.slow
 RULE = "-" * 60
 FAREWELL = [RULE, "prterun detected that one or more processes exited with non-zero status", "Exit code: 1", RULE]
 

@@ -24,7 +24,7 @@ from ddrl.studies.settings import to_json
 from tests.studies.support import MACHINE, FakeSettings, Runner, outcome, study, write_run
 
 
-def raising(error):
+def failing(error):
     """A function that raises an error, whatever it is given."""
 
     def function(*args, **kwargs):
@@ -336,16 +336,19 @@ def test_a_study_is_packed_and_unpacked_whole_or_not_at_all(measured, tmp_path, 
     packed, again = tmp_path / "a" / "packed", tmp_path / "b" / "again"
     fails = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch, pytest.raises(UsageError, match="--pack .*packed: No space left .*another pl"):
-        patch.setattr(data, "_csv", raising(fails))
+        patch.setattr(data, "_csv", failing(fails))
         data.pack(made, packed)
     assert not list(packed.parent.iterdir())
     data.pack(made, packed)
     with monkeypatch.context() as patch, pytest.raises(UsageError, match="--dir .*again: No space left on device; "):
-        patch.setattr(data.os, "utime", raising(fails))  # after a run's metrics have been written
+        patch.setattr(data.os, "utime", failing(fails))  # after a run's metrics have been written
         data.unpack(packed, again)
     assert not list(again.parent.iterdir())
     data.unpack(packed, again)
     assert plan.load(again, made.study) is not None
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="--dir .*file/again: File exists; name another place"):
+        data.unpack(packed, tmp_path / "file" / "again")
 
 
 def test_a_study_that_another_call_unpacks_meanwhile_is_left_alone(measured, tmp_path, monkeypatch):

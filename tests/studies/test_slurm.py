@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.slurm.records import noted
 from ddrl.slurm.site import HERE, VARIABLE
@@ -102,13 +101,20 @@ def test_a_task_that_fails_while_its_array_is_submitted_is_told_of(plan, sbatch,
 
     def at_once(*arguments):
         number = submit_array(*arguments)
-        (path / rundir.RESULT).unlink()  # as a start does
         note_failure(path, "broke again")
         return number
 
     monkeypatch.setattr(slurm, "submit_array", at_once)
     submit(plan)
     assert plan.state(plan.points[2]).why == "broke again"
+
+
+def test_failures_stay_where_sbatch_refuses(plan, sbatch):
+    sbatch("Invalid partition", 1)
+    note_failure(plan.path(plan.points[2]), "broke")
+    with pytest.raises(UsageError, match="Invalid partition"):
+        submit(plan)
+    assert plan.state(plan.points[2]).why == "broke"
 
 
 def test_a_job_after_the_array_reports(plan, sbatch):

@@ -424,6 +424,10 @@ def test_a_search_that_this_node_does_not_see_yet_is_not_replaced(fake, tmp_path
         plans.begin(dataclasses.replace(plan, name="other"))
     monkeypatch.undo()
     assert plans.load(tmp_path) == plan
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / plans.TRIALS).touch()
+    with pytest.raises(UsageError, match="new: File exists; choose one that can be written"):
+        plans.begin(dataclasses.replace(plan, directory=tmp_path / "new"))
 
 
 @pytest.mark.parametrize("name", [JOURNAL, f"{journal.CLAIMS}/ask"])
