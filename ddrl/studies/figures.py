@@ -79,6 +79,7 @@ class Panel(NamedTuple):
         log_x, log_y: the axis has a base-2 scale; ticks of the x axis are the values that occur.
         zero: the y axis begins at 0.
         wide_y: the y axis is linear up to 100 and logarithmic beyond, for percents of any size.
+        y_range: the ends of the y axis, for panels that are to be compared (None: those of its curves).
     """
 
     title: str
@@ -89,8 +90,20 @@ class Panel(NamedTuple):
     log_y: bool = False
     zero: bool = False
     wide_y: bool = False
+    y_range: tuple[float, float] | None = None
     marks: Sequence[Mark] = ()
     heat: HeatMap | None = None
+
+
+def on_one_scale(panels: Sequence[Panel]) -> list[Panel]:
+    """The panels with the same range of y, which holds all of their curves, and a margin of a twentieth."""
+    curves = [curve for panel in panels for curve in panel.curves]
+    values = [y for curve in curves for y in (*curve.y, *curve.low, *curve.high, *(y for _, y in curve.each))]
+    if len(panels) < 2 or not values:
+        return list(panels)
+    low, high = min(values), max(values)
+    margin = 0.05 * (high - low) or 0.5
+    return [panel._replace(y_range=(low - margin, high + margin)) for panel in panels]
 
 
 def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int, least_width: float = 5.5) -> Any:
@@ -239,4 +252,6 @@ def _scale(axes: Any, panel: Panel) -> None:
     if panel.zero:
         drawn = [(*curve.y, *curve.high, *(y for _, y in curve.each)) for curve in panel.curves]
         axes.set_ylim(0, 1.08 * max(y for values in drawn for y in values) or 1.0)
+    if panel.y_range:
+        axes.set_ylim(*panel.y_range)
     axes.yaxis.set_major_formatter(plain)

@@ -21,7 +21,7 @@ from ddrl.errors import UsageError
 from ddrl.reporting.texts import number
 from ddrl.studies import across_games
 from ddrl.studies.curves import SECONDS, STEPS, learning_panel, spread_text
-from ddrl.studies.figures import Panel
+from ddrl.studies.figures import Panel, on_one_scale
 from ddrl.studies.findings import FEW, extremes, reached, sentences
 from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, values
 from ddrl.studies.peer import PEER, run_peer
@@ -170,14 +170,16 @@ class RaceSettings(TargetSettings):
             careful=[*_uneven(groups), *_unplanned(outcomes), *across_games.uneven(whole, last)],
         )
 
-    def _panels(self, groups: Sequence[Group], game: str) -> Iterator[Panel]:
-        """Panels of at most MOST_SYSTEMS systems each, among which the systems are divided evenly."""
-        for part in np.array_split(np.arange(len(groups)), -(-len(groups) // MOST_SYSTEMS)):
-            few = [groups[place] for place in part]
-            yield learning_panel(
-                game, "raw evaluation score", few, EVALUATION, name_of, self._against,
+    def _panels(self, groups: Sequence[Group], game: str) -> list[Panel]:
+        """Panels of at most MOST_SYSTEMS systems each, among which the systems are divided evenly, with one y axis."""
+        parts = np.array_split(np.arange(len(groups)), -(-len(groups) // MOST_SYSTEMS))
+        return on_one_scale([
+            learning_panel(
+                game, "raw evaluation score", [groups[place] for place in part], EVALUATION, name_of, self._against,
                 among=[run for group in groups for run in group.runs], hold=True, target=self.target_score,
-            )  # fmt: skip
+            )
+            for part in parts
+        ])  # fmt: skip
 
     @property
     def _against(self) -> str:

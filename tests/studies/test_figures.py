@@ -9,7 +9,7 @@ import pytest
 
 from ddrl.studies import figures
 from ddrl.studies.curves import SECONDS, STEPS, curve_of, interval_curve, score_curves, spread_text, unit_of
-from ddrl.studies.figures import Curve, Panel, draw, save
+from ddrl.studies.figures import Curve, Panel, draw, on_one_scale, save, through
 from ddrl.studies.measures import ONLINE
 from ddrl.studies.statistics import Interval, bootstrap
 from ddrl.studies.tables import Table
@@ -118,6 +118,16 @@ def test_no_text_overlaps_or_leaves_the_figure(columns):
         else [draw([panel], "", "", 1, figures.PICTURE_WIDTH) for panel in panels]
     ):
         check_texts(figure)
+
+
+def test_panels_on_one_scale_have_the_same_y_axis_each_alone_too():
+    few, many = through([(0.0, 1.0), (1.0, 3.0)], "few"), through([(0.0, 2.0), (1.0, 21.0)], "many")
+    panels = on_one_scale([Panel("p", "x", "y", [curve]) for curve in (few, many)])
+    together, alone = draw(panels, "h", "c", 2).axes, draw(panels[:1], "h", "c", 1).axes
+    assert [axes.get_ylim() for axes in (*together, *alone)] == 3 * [(0.0, 22.0)]
+    assert on_one_scale(panels[:1]) == panels[:1] and on_one_scale([]) == []
+    level = through([(0.0, 2.0)], "level")
+    assert on_one_scale(2 * [Panel("p", "x", "y", [level])])[0].y_range == (1.5, 2.5)
 
 
 def test_single_runs_are_inside_an_axis_that_begins_at_0():

@@ -213,7 +213,12 @@ def test_many_systems_are_drawn_in_several_panels():
     assert [len(panel.curves) for panel in panels] == [7, 6], "with the target's line"
     assert panels[0].x_label == panels[1].x_label
     assert [panel.curves[0].label for panel in panels] == ["ddrl system0", "ddrl system6"]
-    assert [len(panel.curves) for panel in settings().report(runs[:6]).panels] == [7]
+    low, high = panels[0].y_range
+    assert panels[1].y_range == (low, high) and all(
+        low < y < high for panel in panels for curve in panel.curves for y in curve.y
+    )
+    (panel,) = settings().report(runs[:6]).panels
+    assert len(panel.curves) == 7 and panel.y_range is None
 
 
 def test_the_target_is_a_line_as_long_as_the_longest_curve():
