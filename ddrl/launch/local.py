@@ -102,14 +102,18 @@ def _cleared(path: Path) -> Iterator[None]:
     """A context without what an earlier start left. The result of a run that has finished comes back if the ranks do
     not begin to go on with it; its settings are then those with which it was to go on."""
     file = path / rundir.RESULT
-    before, resumes = rundir.read_json(file) or {}, _resumes(path)
-    times = os.stat(file) if before else None
+    before = rundir.read_json(file) or {}
+    if before.get("status") not in outcome.ENDED_WELL:
+        clear(path)
+        yield
+        return
+    resumes, times = _resumes(path), os.stat(file)
     clear(path)
     try:
         yield
     finally:
         begun = _resumes(path) > resumes or outcome.ended_well(rundir.read_json(file) or {})
-        if times and before.get("status") in outcome.ENDED_WELL and not begun:
+        if not begun:
             with contextlib.suppress(OSError):  # a full disk: what was refused is more important
                 rundir.write_json(file, before)
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # reports say when the run ended

@@ -72,12 +72,18 @@ def test_a_failed_run_says_its_message_and_ends_with_1(tmp_path):
     assert "the run failed: server 0 died" in done.stdout
 
 
+def interrupted(behavior: str, path: Path, *more: str) -> Terminal:
+    """A launcher in a terminal in which Ctrl-C was pressed once its ranks had started."""
+    terminal = Terminal(command(behavior, path, *more))
+    wait_for(lambda: started(path), "ranks")
+    terminal.control_c()
+    return terminal
+
+
 @needs_mpirun
 def test_control_c_on_a_terminal_stops_cleanly(tmp_path):
     path = tmp_path / "run"
-    terminal = Terminal(command("obedient", path))
-    wait_for(lambda: started(path), "ranks")
-    terminal.control_c()
+    terminal = interrupted("obedient", path)
     assert terminal.wait() == 0, terminal.output
     assert "asked the ranks to checkpoint and end" in terminal.output
     assert "stopped: as requested" in terminal.output
@@ -101,9 +107,7 @@ def test_sigterm_stops_cleanly_and_a_second_one_does_not_kill(tmp_path):
 @needs_mpirun
 def test_second_control_c_kills_ranks_that_ignore_signals(tmp_path):
     path = tmp_path / "run"
-    terminal = Terminal(command("deaf", path))
-    wait_for(lambda: started(path), "ranks")
-    terminal.control_c()
+    terminal = interrupted("deaf", path)
     wait_for(lambda: (path / rundir.STOP).exists(), "stop file")
     terminal.control_c()
     assert terminal.wait() == 130, terminal.output
@@ -114,9 +118,7 @@ def test_second_control_c_kills_ranks_that_ignore_signals(tmp_path):
 @needs_mpirun
 def test_ranks_that_do_not_stop_in_time_are_killed(tmp_path):
     path = tmp_path / "run"
-    terminal = Terminal(command("deaf", path, "--impatient"))
-    wait_for(lambda: started(path), "ranks")
-    terminal.control_c()
+    terminal = interrupted("deaf", path, "--impatient")
     assert terminal.wait() == 1, terminal.output
     assert "did not end within" in terminal.output
     assert_none_left(path)
