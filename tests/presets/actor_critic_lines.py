@@ -240,7 +240,7 @@ ACTOR_CRITIC: dict[tuple[str, str], Table] = {
     ("a3c", "smoke"): {**A2C_SMOKE, **CENTRAL},
     ("a3c", "stooke"): {**A2C_STOOKE, **CENTRAL},
     ("ppo", "default"): PPO_DEFAULT,
-    ("ppo", "laptop"): PPO_LAPTOP,
+    ("ppo", "laptop"): {**PPO_LAPTOP, **lines(OURS + ", for Breakout", gae_lambda=0.8, learning_rate=2e-3)},
     ("ppo", "smoke"): PPO_SMOKE,
     ("ppo", "stooke"): PPO_STOOKE,
     ("ppo", "mujoco"): PPO_OF_HALF_CHEETAH,
