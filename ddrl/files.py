@@ -133,8 +133,7 @@ def write_whole(path: Path, data: bytes, new: bool = False) -> None:
     """Writes a file whole or not at all: if writing is interrupted, an earlier file stays as it was.
 
     Args:
-        new: do not replace an earlier file, which another process, also on another node, may have just written. Where
-            a file system has no hard links, a file that is written at the same moment may be replaced.
+        new: do not replace an earlier file, which another process, also on another node, may have just written.
 
     Raises:
         FileExistsError: `new` is true, and there is a file of that name.
@@ -163,28 +162,40 @@ def name_new(temporary: Path, path: Path) -> None:
     """Renames a file or directory, unless there is one of the new name. Only an empty directory may be replaced.
 
     A look beforehand would not do: on a network file system, a node may believe for a minute that the name is free. The
-    server decides about links, and refuses to rename a directory to one that has files.
+    server decides about links and new files, and refuses to rename a directory to one that has files. On a file system
+    without hard links, an empty file has the name for a moment, and stays if this process is killed then.
 
     Raises:
         FileExistsError: there is something of that name; the error has it.
         OSError: it cannot be renamed.
     """
-    taken = FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     try:
         if temporary.is_dir():
             os.rename(temporary, path)
         else:
-            os.link(temporary, path)
-            with contextlib.suppress(OSError):  # the file has its name
-                temporary.unlink()
+            _name_new_file(temporary, path)
     except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            raise taken from None
-        if error.errno not in (errno.ENOTDIR, *NO_LINKS):
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY) or (error.errno == errno.ENOTDIR and os.path.lexists(path)):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        raise
+
+
+def _name_new_file(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
             raise
-        if os.path.lexists(path):
-            raise taken from None
-        os.replace(temporary, path)
+        # Of several processes that make a new file, one can.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            path.unlink()
+            raise
+    else:
+        with contextlib.suppress(OSError):  # the file has its name
+            temporary.unlink()
 
 
 def identity(path: Path) -> tuple[int, ...]:

@@ -30,6 +30,9 @@ from ddrl.run_lock import LOCK, locked
 FORMAT = 1
 CONFIG, METRICS, EVALUATIONS, LOG = "config.json", "metrics.jsonl", "evaluations.jsonl", "log.txt"
 RESULT, STOP, STALLED, TRAINED = "result.json", "stop", "stalled", "trained"
+RESULT_BEFORE = "result-before.json"
+"""The result of a run that has finished, while a start that is to go on with it has not begun to. The chief removes it
+as it begins; `job.sh` knows the name, too."""
 LOGGERS, HASHES = "loggers.json", "parameter_hashes.txt"
 GOES_ON = "ddrl: warning: the run goes on: "
 """Begins the line of LOG that says which process a run does without, behind the last words of that process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import signal
 
 import pytest
@@ -48,6 +49,32 @@ def test_of_two_that_write_a_new_file_one_does(tmp_path, monkeypatch, number):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "plan"]
     write_whole(tmp_path / "plan", b"third")
     assert (tmp_path / "plan").read_bytes() == b"third"
+
+
+def test_without_hard_links_too_one_of_two_that_write_at_once_does(tmp_path, monkeypatch):
+    """The second comes when the first is about to give its file the name."""
+    monkeypatch.setattr("os.link", lambda *names: (_ for _ in ()).throw(OSError(errno.EPERM, "no links")))
+    replace, late = os.replace, []
+
+    def meanwhile(*names):
+        monkeypatch.setattr("os.replace", replace)
+        with pytest.raises(FileExistsError) as error:
+            write_whole(tmp_path / "plan", b"second", new=True)
+        late.append(error.value.filename)
+        replace(*names)
+
+    monkeypatch.setattr("os.replace", meanwhile)
+    write_whole(tmp_path / "plan", b"first", new=True)
+    assert late == [str(tmp_path / "plan")] and (tmp_path / "plan").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
+
+
+def test_a_name_is_free_again_if_its_file_could_not_get_it(tmp_path, monkeypatch):
+    for name in ("os.link", "os.replace"):
+        monkeypatch.setattr(name, lambda *names: (_ for _ in ()).throw(OSError(errno.EPERM, "no")))
+    with pytest.raises(OSError, match="no"):
+        write_whole(tmp_path / "plan", b"first", new=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_gets_a_name_that_is_taken(tmp_path):

@@ -260,9 +260,11 @@ def begin(study: Study, plan: plans.Plan, settings: StudySettings, line: str, al
     """
     written = plans.load(plan.directory, plan.study)
     if written is None:
-        if plans.write(plan, new=True):
+        try:
+            plans.begin(plan)
             return plan
-        written = plans.load(plan.directory, plan.study)
+        except FileExistsError:
+            written = plans.load(plan.directory, plan.study)
     if written is None:
         raise UsageError(f"--dir {plan.directory}: another call has just begun a study there; try again")
     plans.check_same(written, plan.settings)

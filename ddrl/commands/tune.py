@@ -106,7 +106,8 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
     """Begins a search: checks its settings and writes its plan, which a dry run only makes.
 
     Raises:
-        UsageError: the settings are refused.
+        UsageError: the settings are refused, another call has just begun a search in the directory, or it cannot be
+            written.
     """
     from ddrl.tuning.engine import shares
 
@@ -134,8 +135,13 @@ def begin(directory: Path, arguments: TuneArguments, train: Sequence[str], comma
             train_options.warn(f"warning: {line}")
     if arguments.submit and not arguments.dry_run:
         require_sbatch()
-    if not arguments.dry_run:
+    if arguments.dry_run:
+        return plan
+    try:
         plans.begin(plan)
+    except FileExistsError as error:  # with this plan in its place, nobody could read the other's journal
+        taken = "another `ddrl tune` has just begun a search there; give the same command again to join it"
+        raise UsageError(f"--dir {directory}: {taken}") from error
     return plan
 
 

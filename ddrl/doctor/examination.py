@@ -193,7 +193,8 @@ def alone_in_world(job: Job, world: int, library: str) -> Finding | None:
     remedy = (
         "start with this MPI's own mpirun or mpiexec"
         if job.launcher == "openmpi"
-        else "srun --mpi=pmix for Open MPI, srun --mpi=pmi2 for MPICH (srun --mpi=list shows what is there), or mpirun"
+        else "srun --mpi=pmix for Open MPI, srun --mpi=pmi2 for MPICH (srun --mpi=list shows what is there), or "
+        "this MPI's own mpirun"
     )
     return Finding("problem", "start", text, remedy)
 

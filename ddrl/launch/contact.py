@@ -19,7 +19,8 @@ from ddrl.wording import counted
 SHARE = 1 / 3  # of --start-seconds, for the first messages
 SPEAKING_SECONDS = 2.0  # after which what other machines have said is there
 INTERFACE = "OMPI_MCA_btl_tcp_if_include"
-FIRST_ON_MACHINE = ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # 0 for one rank of each machine, by the launcher
+FIRST_ON_MACHINE = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+"""0 for one rank of each machine, by the launcher: Open MPI's mpirun, that of MPICH and Intel MPI, srun."""
 SILENCE = "start `ddrl doctor` as this job was started, with the same options: it looks for the cause"
 
 

@@ -157,7 +157,7 @@ def check_time(config: TrainConfig, environ: Mapping[str, str], now: float, spen
 
 
 def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
-    """Rank 0's part: the run directory, new or to go on with, locked until `stack` closes.
+    """Rank 0's part: the run directory, new or to go on with, locked and cleared until `stack` closes.
 
     Returns:
         "run_dir", "config", and what `roles.main.run` needs to know: "resume", "evaluates_only", "spent_seconds".
@@ -166,11 +166,12 @@ def prepare(wanted: Wanted, stack: contextlib.ExitStack) -> dict[str, Any]:
     if path is None:
         path, config = rundir.create_run_dir(config)
     stack.enter_context(run_lock.locked(path))
+    launch.put_result_back(path)
     resume = wanted.resume is not None
     evaluates_only = resume and not wanted.trains_more and outcome.lacks_evaluation_only(path, config)
     spent_seconds = spent_before(wanted.resume, config, wanted.minutes_of_run)
     rundir.update_run_dir(path, config)
-    launch.clear(path)
+    stack.enter_context(launch.cleared(path))
     return {
         "run_dir": str(path),
         "config": rundir.config_to_dict(config),

@@ -31,7 +31,7 @@ from ddrl.placement import start
 from ddrl.placement.resources import check_machine, heavy_ranks
 from ddrl.programs import python_command
 from ddrl.reporting.callbacks import Callback, CallbackThread, Record, Trouble
-from ddrl.reporting.metrics import MetricsWriter, is_resumed, read_metrics
+from ddrl.reporting.metrics import MetricsWriter
 from ddrl.reporting.phases import DRAWING, drawing_seconds
 from ddrl.reporting.progress import Progress
 from ddrl.reporting.summary import summary
@@ -85,12 +85,13 @@ def train(
         path = resume
     begun(path)
     with run_lock.locked(path) as lock:
+        put_result_back(path)
         evaluates_only = resume is not None and not trains_more and outcome.lacks_evaluation_only(path, config)
         flags = [EVALUATES_ONLY] if evaluates_only else []
         spent_seconds = spent_before(resume, config, minutes_of_run)
         rundir.update_run_dir(path, config)
         program = [*rank_program, os.path.join(os.curdir, path), *flags]  # mpirun takes the word : for its own
-        with _cleared(path), _told(callbacks, path, console) as tell:
+        with cleared(path), _told(callbacks, path, console) as tell:
             resumes = resume is not None
             return _run(
                 config, path, launcher, program, resumes, spent_seconds, console, stop_seconds, lock, tell, failed
@@ -98,30 +99,26 @@ def train(
 
 
 @contextlib.contextmanager
-def _cleared(path: Path) -> Iterator[None]:
+def cleared(path: Path) -> Iterator[None]:
     """A context without what an earlier start left. The result of a run that has finished comes back if the ranks do
     not begin to go on with it; its settings are then those with which it was to go on."""
-    file = path / rundir.RESULT
-    before = rundir.read_json(file) or {}
-    if before.get("status") not in outcome.ENDED_WELL:
-        clear(path)
-        yield
-        return
-    resumes, times = _resumes(path), os.stat(file)
+    if (rundir.read_json(path / rundir.RESULT) or {}).get("status") in outcome.ENDED_WELL:
+        os.replace(path / rundir.RESULT, path / rundir.RESULT_BEFORE)
     clear(path)
     try:
         yield
     finally:
-        begun = _resumes(path) > resumes or outcome.ended_well(rundir.read_json(file) or {})
-        if not begun:
-            with contextlib.suppress(OSError):  # a full disk: what was refused is more important
-                rundir.write_json(file, before)
-                os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # reports say when the run ended
+        with contextlib.suppress(OSError):  # why the run failed is more important
+            put_result_back(path)
 
 
-def _resumes(path: Path) -> int:
-    """How often the ranks of a run have begun to go on with it."""
-    return sum(map(is_resumed, read_metrics(path)))
+def put_result_back(path: Path) -> None:
+    """Gives a run that had finished its result back, if the ranks of its last start did not begin to go on with it.
+
+    The next start does so where the launcher or the job was killed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path / rundir.RESULT_BEFORE, path / rundir.RESULT)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from ddrl.roles.run_totals import RunTotals, rank_of
 from ddrl.roles.setup_and_end import ends, setups
 from ddrl.roles.state_requests import StateRequests
 from ddrl.roles.time_left import TimeLeft
-from ddrl.rundir import RESULT, note_trained, stop_reason, stop_requested, write_json
+from ddrl.rundir import RESULT, RESULT_BEFORE, note_trained, stop_reason, stop_requested, write_json
 from ddrl.wording import counted
 
 STOP_FILE_SECONDS = 0.25  # between two looks for the file `stop`
@@ -143,6 +143,7 @@ class ChiefRole:
         if resumed:
             spent = round(self.context.spent_seconds, 3) or None
             self.log.event("resumed", f"from update {start.version}", update=start.version, spent_seconds=spent)
+            (self.context.run_dir / RESULT_BEFORE).unlink(missing_ok=True)
         for name, text in notes:
             self.log.event(name, text)
 

@@ -167,6 +167,7 @@ train() {
     go_back
     sleep 60 # Slurm ends it
   fi
+  put_result_back "$run"
   return "$status"
 }
 
@@ -353,6 +354,13 @@ ask_to_stop() { [[ -e $1/stop ]] || { rm -f "$1/stop" && (set -C && : >"$1/stop"
 
 # result_of RUN: what tells its results apart.
 result_of() { stat -c '%i %Y' "$1/result.json" 2>/dev/null || true; }
+
+# put_result_back RUN: the result of a run that had finished comes back, if the ranks did not begin to go on with it, and
+# no other process is about to. If MPI ended the ranks, rank 0 could not do that.
+put_result_back() {
+  [[ -f $1/result-before.json && -f $1/lock ]] || return 0
+  flock -n "$1/lock" mv -f "$1/result-before.json" "$1/result.json" 2>/dev/null || true
+}
 
 # result_has RUN PATTERN: its result has the pattern. A pipe of somebody else, for which grep would wait, is no result.
 result_has() { [[ -f $1/result.json ]] && grep -Eqs "$2" "$1/result.json"; }

@@ -89,18 +89,27 @@ def load(directory: Path, study: str, option: str = "--dir", trusted: bool = Tru
         return Plan(directory, study, dict(data["settings"]), points, str(data.get("command", "")))
 
 
-def write(plan: Plan, new: bool = False) -> bool:
-    """Begins or extends a study: its directory gets study.json. Its points must have passed `check_names`.
+def begin(plan: Plan) -> None:
+    """Makes the directory of a new study with its plan, whose points must have passed `check_names`.
 
-    Args:
-        new: begin it, unless another call, also on another node, has just begun one there.
+    Raises:
+        FileExistsError: another call, also on another node, has begun a study there meanwhile.
+        UsageError: the directory cannot be written.
+    """
+    _write(plan, new=True)
 
-    Returns:
-        Whether it was written.
+
+def write(plan: Plan) -> None:
+    """Writes the plan of a study, such as an extended one, into its directory. Its points must have passed
+    `check_names`.
 
     Raises:
         UsageError: the directory cannot be written.
     """
+    _write(plan, new=False)
+
+
+def _write(plan: Plan, new: bool) -> None:
     entries = [
         {"name": p.name, "labels": dict(p.labels), "cores": p.cores, "config": rundir.config_to_dict(p.config)}
         for p in plan.points
@@ -113,10 +122,9 @@ def write(plan: Plan, new: bool = False) -> bool:
     try:
         rundir.write_json(plan.directory / PLAN, content, new)
     except FileExistsError:
-        return False
+        raise
     except OSError as error:
         raise _refused(plan.directory, error) from error
-    return True
 
 
 def local_settings(directory: Path, names: Collection[str]) -> dict[str, str]:

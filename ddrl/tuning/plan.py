@@ -88,20 +88,14 @@ def begin(plan: Plan) -> None:
     """Makes the directory of a new search with its plan.
 
     Raises:
-        UsageError: another call, also on another node, has begun a search there meanwhile (which cannot always be told
-            where the file system has no hard links), or the directory cannot be written.
+        FileExistsError: another call, also on another node, has begun a search there meanwhile.
+        UsageError: the directory cannot be written.
     """
     try:
         (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _refused(plan, error) from error
-    try:
-        _write(plan, new=True)
-    except FileExistsError as error:  # with this plan in its place, nobody could read the other's journal
-        taken = "another `ddrl tune` has just begun a search there; give the same command again to join it"
-        raise UsageError(f"--dir {plan.directory}: {taken}") from error
-    except OSError as error:
-        raise _refused(plan, error) from error
+    _write(plan, new=True)
 
 
 def write(plan: Plan) -> None:
@@ -110,16 +104,18 @@ def write(plan: Plan) -> None:
     Raises:
         UsageError: the directory cannot be written.
     """
-    try:
-        _write(plan, new=False)
-    except OSError as error:
-        raise _refused(plan, error) from error
+    _write(plan, new=False)
 
 
 def _write(plan: Plan, new: bool) -> None:
-    """Writes FILE; `new` and errors are those of `write_whole`."""
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "directory"}
-    rundir.write_json(plan.directory / FILE, values | {"base": rundir.config_to_dict(plan.base), "format": FORMAT}, new)
+    content = values | {"base": rundir.config_to_dict(plan.base), "format": FORMAT}
+    try:
+        rundir.write_json(plan.directory / FILE, content, new)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise _refused(plan, error) from error
 
 
 def _refused(plan: Plan, error: OSError) -> UsageError:

@@ -112,7 +112,7 @@ def test_what_kept_the_ranks_apart():
     assert "name the right one (Open MPI: OMPI_MCA_btl_tcp_if_include=" in silent.remedy
     wrong = alone_in_world(Job(0, 4, "slurm"), 1, "Open MPI v5")
     assert wrong.found == "4 ranks were started, but each is an MPI world of 1: Open MPI v5 does not know its launcher"
-    assert wrong.remedy.startswith("srun --mpi=pmix")
+    assert wrong.remedy.startswith("srun --mpi=pmix") and wrong.remedy.endswith(", or this MPI's own mpirun")
     assert alone_in_world(Job(0, 4, "slurm"), 4, "") is None
     assert alone_in_world(Job(0, 1, "slurm"), 1, "") is None
 

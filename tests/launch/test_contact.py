@@ -24,6 +24,9 @@ def left(monkeypatch):
     [
         (0, {"OMPI_COMM_WORLD_LOCAL_RANK": "0"}, 2),
         (2, {"SLURM_LOCALID": "0"}, 1),
+        (2, {"MPI_LOCALRANKID": "0"}, 1),
+        (3, {"MPI_LOCALRANKID": "1"}, 0),
+        (3, {"MPI_LOCALRANKID": "1", "SLURM_LOCALID": "0"}, 0),
         (3, {"SLURM_LOCALID": "1"}, 0),
         (3, {}, 1),
     ],

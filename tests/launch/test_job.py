@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
 import time
 from pathlib import Path
@@ -269,7 +270,26 @@ def test_what_a_run_that_goes_on_still_lacks(tmp_path, result, options, alone):
     rundir.write_json(path / rundir.RESULT, result)
     with contextlib.ExitStack() as stack:
         agreed = job.prepare(Wanted(resume_or_start(path, *options).config, path), stack)
-    assert agreed["evaluates_only"] is alone and not (path / rundir.RESULT).exists()
+        assert agreed["evaluates_only"] is alone and not (path / rundir.RESULT).exists()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_finished_run_keeps_its_result_if_the_ranks_of_a_job_do_not_begin(tmp_path, monkeypatch, killed):
+    """As where a node cannot write in its directory. The job before may have been killed as early as that."""
+    path, file = begun(tmp_path), tmp_path / "run" / rundir.RESULT
+    rundir.write_json(file, {"status": "finished", "unevaluated": True})
+    os.utime(file, (9, 9))
+    wanted = Wanted(resume_or_start(path, "--workers", "1", "--parameter-servers", "0").config, path)
+    if killed:
+        file.rename(path / rundir.RESULT_BEFORE)
+        rundir.write_json(file, {"status": "failed"})
+    seen = []
+    monkeypatch.setattr(job, "prepare", lambda *given, own=job.prepare: seen.append(own(*given)) or seen[0])
+    monkeypatch.setattr(job, "_share", lambda *_: {"refused": "cannot write there"})
+    with pytest.raises(UsageError, match="cannot write there"):
+        job.train_in_job(lambda: wanted, Job(0, 1, "slurm"), {})
+    assert seen[0]["evaluates_only"] and rundir.read_json(file)["status"] == "finished"
+    assert file.stat().st_mtime == 9 and not (path / rundir.RESULT_BEFORE).exists()
 
 
 LOST = {"status": "failed", "message": "server 0 died", "lost": "server 0 died"}

@@ -20,7 +20,7 @@ from ddrl.config import ExchangeConfig, RunConfig, TrainConfig
 from ddrl.errors import UsageError
 from ddrl.launch import local as launch
 from ddrl.launch import processes
-from ddrl.reporting.metrics import MetricsWriter, read_metrics
+from ddrl.reporting.metrics import read_metrics
 from ddrl.reporting.phases import DRAWING
 from ddrl.types import Machine
 from tests.launch.support import TESTS, checkpoint
@@ -41,21 +41,21 @@ def test_a_request_for_stacks_that_was_left_behind_does_not_silence_the_next_sta
         ("target", False, "failed", True),
         ("stopped", False, "failed", False),  # there is more to be done, and why it failed counts
         ("finished", True, "failed", False),
-        ("finished", False, "finished", False),
+        ("finished", True, "finished", False),
     ],
 )
 def test_a_run_whose_ranks_did_not_begin_keeps_its_result(tmp_path, before, began, after, kept):
-    writer = MetricsWriter(tmp_path)
-    writer.event("resumed", "from update 5", 1.0, update=5)
     rundir.write_json(tmp_path / rundir.RESULT, {"status": before, "message": "of the last start"})
     os.utime(tmp_path / rundir.RESULT, (9, 9))
-    with launch._cleared(tmp_path):
+    with launch.cleared(tmp_path):
         assert not (tmp_path / rundir.RESULT).exists(), "it would be taken for that of this start"
-        writer.event("restarted" if not began else "resumed", "from update 7", 2.0, update=7)
+        if began:
+            (tmp_path / rundir.RESULT_BEFORE).unlink()  # as the chief does
         if after:
             rundir.write_json(tmp_path / rundir.RESULT, {"status": after, "message": "of this one"})
     assert rundir.read_json(tmp_path / rundir.RESULT)["message"] == ("of the last start" if kept else "of this one")
     assert ((tmp_path / rundir.RESULT).stat().st_mtime == 9) is kept
+    assert [file.name for file in tmp_path.iterdir()] == [rundir.RESULT]
 
 
 VIDEO_SECONDS = 100.0  # which nobody waits for

@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "two-that-begin-a-study-replace-each-others-plan",
         "ddrl/commands/study.py",
-        "plans.write(plan, new=True)",
+        "plans.begin(plan)",
         "plans.write(plan)",
         ("tests/studies/test_command.py::test_of_two_that_begin_a_study_at_once_the_second_takes_the_plan",),
         "Of two calls that begin a study at once, the second replaces the plan of the first.",

@@ -22,7 +22,7 @@ from ddrl.reporting.phases import EVALUATING
 from ddrl.roles import chief
 from ddrl.roles.chief import ChiefRole, Phase
 from ddrl.roles.exchanges import setup_of
-from ddrl.rundir import GOES_ON, RESULT, STOP, read_json
+from ddrl.rundir import GOES_ON, RESULT, RESULT_BEFORE, STOP, read_json
 from tests.roles.chief_play import SIZE, Play, Sent
 
 
@@ -48,6 +48,13 @@ def test_it_begins_by_telling_everyone_what_they_need(play):
     assert all(load.header.version == load.header.count == 3 and load.header.value == 0.5 for load in loads)
     assert [message.header.count for message in job.sent.take(Kind.EXPECT)] == [2, 2]
     assert job.events("resumed")[0]["update"] == 3
+
+
+def test_a_finished_run_that_goes_on_loses_its_result_as_the_chief_begins(tmp_path, monkeypatch):
+    """Else the launcher would put it in place of that of a start that ended early."""
+    (tmp_path / RESULT_BEFORE).touch()
+    Play(tmp_path, monkeypatch, version=3, resumed=True)
+    assert not (tmp_path / RESULT_BEFORE).exists()
 
 
 def test_a_step_closes_when_all_shards_hold_all(play):

@@ -113,15 +113,15 @@ def test_a_study_that_another_call_has_just_begun_is_not_begun_anew(tmp_path, ru
 @pytest.mark.parametrize("sizes, refused", [((5,), False), ((5, 7), True)])
 def test_of_two_that_begin_a_study_at_once_the_second_takes_the_plan(tmp_path, runner, monkeypatch, sizes, refused):
     """Tasks of a script may each run one point. Both have looked once more before either of them writes."""
-    write, plans = command.plans.write, []
+    begin, plans = command.plans.begin, []
 
-    def meanwhile(*arguments, **options):
-        monkeypatch.setattr(command.plans, "write", write)
+    def meanwhile(plan):
+        monkeypatch.setattr(command.plans, "begin", begin)
         assert fake("--dir", tmp_path, "--sizes", 5, "--point", "size5-seed1") == 0
         plans.append((tmp_path / PLAN).read_bytes())
-        return write(*arguments, **options)
+        begin(plan)
 
-    monkeypatch.setattr(command.plans, "write", meanwhile)
+    monkeypatch.setattr(command.plans, "begin", meanwhile)
     different = pytest.raises(UsageError, match="--sizes 5 7: the study in .* was begun with 5")
     with different if refused else contextlib.nullcontext():
         assert fake("--dir", tmp_path, "--sizes", *sizes, "--point", "size5-seed2") == 0
@@ -131,7 +131,7 @@ def test_of_two_that_begin_a_study_at_once_the_second_takes_the_plan(tmp_path, r
 
 def test_a_study_that_was_just_begun_and_is_not_seen_yet_is_refused(tmp_path, runner, monkeypatch):
     monkeypatch.setattr(command.plans, "load", lambda *arguments, **options: None)
-    monkeypatch.setattr(command.plans, "write", lambda plan, new: False)
+    monkeypatch.setattr(command.plans, "begin", lambda plan: (_ for _ in ()).throw(FileExistsError))
     with pytest.raises(UsageError, match="another call has just begun a study there; try again$"):
         fake("--dir", tmp_path, "--sizes", 5, "--point", "size5-seed1")
     assert runner.ran == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 
@@ -10,6 +11,7 @@ import pytest
 from ddrl import rundir
 from ddrl.algorithms.ba3c import BA3CConfig
 from ddrl.config import TrainConfig
+from ddrl.run_lock import LOCK, locked
 from ddrl.slurm import site as sites
 from tests.submit.support import DIES_ONCE, FAKES, STOPS, in_job, trained
 
@@ -71,6 +73,26 @@ def test_the_result_of_an_earlier_job_is_not_that_of_a_start_that_did_not_begin(
     done = trained(here, DIES_ONCE.format(status=status), "RESTARTS=1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("a rank begins") == 2 and "stopped" in result.read_text()
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_finished_run_keeps_its_result_if_ranks_that_mpi_ends_did_not_begin(here, in_use):
+    """Unless another process is about to go on with it. A failure that a new start would make again leads to none."""
+    fails = """\
+echo a rank begins
+mv "$HOME/run/result.json" "$HOME/run/result-before.json"
+echo '{"status": "failed"}' >"$HOME/run/result.json"
+exit 1
+"""
+    result = here / "run" / rundir.RESULT
+    result.parent.mkdir()
+    result.write_text('{"status": "finished"}')
+    (result.parent / LOCK).touch()
+    with locked(result.parent) if in_use else contextlib.nullcontext():
+        done = trained(here, fails, "RESTARTS=3")
+    assert (done.returncode, done.stdout) == (1, "a rank begins\n"), done.stderr
+    assert ("finished" in result.read_text()) is not in_use
+    assert (result.parent / rundir.RESULT_BEFORE).exists() is in_use
 
 
 def test_a_launcher_that_stays_after_a_failed_run_does_not_keep_the_job(here):
