@@ -78,6 +78,14 @@ def finite(config: Any, *names: str) -> None:
             refuse(config, name, "must be a finite number")
 
 
+def no_nan(config: Any) -> None:
+    """No field may be NaN, which would go through every comparison, and make NaN of all that it meets."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if any(item != item for item in (value if isinstance(value, tuple) else (value,))):  # noqa: PLR0124
+            refuse(config, field.name, "must be a number")
+
+
 def above(config: Any, limit: float, *names: str, why: str = "") -> None:
     """Fields must be finite numbers > limit."""
     for name in names:

@@ -234,6 +234,8 @@ def _import_file(path: str) -> str:
     """Imports a file as a module of its name, by which its settings and functions are found; returns the name."""
     name = module_of(path)
     if not os.path.isfile(path):
+        if os.path.isfile(f"{path}.py"):
+            raise UsageError(f"there is no such file; did you mean {path}.py?")
         raise UsageError(
             "there is no such file on this host: every node of a job must have it at that path; if it has moved, name "
             "its new place with --plugin"

@@ -142,7 +142,10 @@ def register_algorithm(algorithm: Any) -> None:
     Raises:
         UsageError: as `Registry.add`.
     """
-    algorithms.add(_attribute(algorithm, "name", "register_algorithm takes a ddrl.algorithms.Algorithm"), algorithm)
+    name = _attribute(algorithm, "name", "register_algorithm takes a ddrl.algorithms.Algorithm")
+    if not name:
+        raise UsageError('register_algorithm: its settings have no name; write `name: ClassVar[str] = "mine"` there')
+    algorithms.add(name, algorithm)
 
 
 def register_network(name: str, build: Callable[..., Any]) -> None:

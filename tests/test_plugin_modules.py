@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -234,6 +235,9 @@ def test_a_module_that_registers_with_gymnasium_alone_is_told_of_another_way(tmp
 def test_what_is_not_there_is_refused_with_a_remedy(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no such file on this host: every node of a job must have it"):
         plugin_modules.load([str(tmp_path / "gone.py")])
+    mine = written(tmp_path, "there.py", "")
+    with pytest.raises(UsageError, match=rf"there is no such file; did you mean {re.escape(mine)}\?$"):
+        plugin_modules.load([mine.removesuffix(".py")])
     with pytest.raises(UsageError, match="no module gone_module on Python's path; install it, or add its directory"):
         plugin_modules.load(["gone_module"])
     written(tmp_path, "gone_module.py", "")

@@ -24,12 +24,14 @@ from ddrl.config import (
     FromRollouts,
     FromUnrolls,
     NetworkConfig,
+    OptimizerConfig,
     SamplingConfig,
     TrainConfig,
 )
 from ddrl.errors import UsageError
 from ddrl.learner import UNUSED_FIELDS
-from ddrl.options import train_help
+from ddrl.options import command_line, train_help
+from ddrl.options.train_options import TrainArguments
 from ddrl.types import DataPoints, Replayed, Transitions, Unroll
 from tests.plugin_files import FILE, MACHINE, parse, written
 
@@ -161,6 +163,105 @@ def test_a_variant_of_an_algorithm_has_none_of_its_names(of, changes):
     body = {"name": "variant", "__annotations__": {}}
     kind = dataclasses.dataclass(frozen=True)(type("Variant", (type(config.algorithm),), body))
     assert config.title == of and config.changed(algorithm=kind(**changes)).title == "variant"
+
+
+MISTAKES = {
+    "no name on the command line": ({"names": "other"}, r"its names are 'other': give a dict, as in \{'mine': Name"),
+    "presets without a name": ({"names": {"other": {}}}, r"its names are \{'other': \{\}\}: give a dict"),
+    "no loss": ({"loss": None}, "its loss is None: give a function of .network, parameters, batch, settings, context"),
+    "a loss of two": ({"loss": lambda network, batch: 0}, r"its loss takes \(network, batch\): give a function of"),
+    "a context that is a text": ({"context": "target"}, r"its context is 'target': give a set, as in \{'target'\}"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_record_of_other_types_is_refused_before_any_rank_starts(name):
+    changes, said = MISTAKES[name]
+    with pytest.raises(UsageError, match=f"^algorithm other: {said}"):
+        plugins.register_algorithm(dataclasses.replace(of_ppo("other"), **changes))
+
+
+def test_settings_without_a_name_are_refused():
+    with pytest.raises(UsageError, match="^register_algorithm: its settings have no name; write `name: ClassVar"):
+        plugins.register_algorithm(of_ppo(""))
+
+
+def with_setting(hint: object, value: object, **members: object) -> type[AlgorithmConfig]:
+    """Settings of an algorithm, called other, that learns from rollouts, with one more setting and other members."""
+    learns = {"learns_from": property(lambda self: FromRollouts(unroll_length=10, gae_lambda=1.0))}
+    body = {"name": "other", "__annotations__": {"mine": hint}, "mine": value, **learns, **members}
+    return dataclasses.dataclass(frozen=True)(type("Other", (AlgorithmConfig,), body))
+
+
+@pytest.mark.parametrize(
+    "hint, value, said",
+    [
+        (float, "half", "has mine='half', which is no float; fix the plugin"),
+        (int, 0.5, "has mine=0.5, which is no int"),
+        (bool, 1, "has mine=1, which is no bool"),
+        (float, True, "has mine=True, which is no float"),
+        (tuple[int, ...], (1, "2"), r"has mine=\(1, '2'\), which is no tuple"),
+        (float, 1, ""),
+        (float, np.float64(1.5), ""),
+        (float | None, None, ""),
+        (tuple[str, ...], (), ""),
+    ],
+)
+def test_a_setting_whose_value_is_not_of_its_type_is_refused(hint, value, said):
+    kind = with_setting(hint, value)
+    acting = SamplingConfig(schedule="synchronized", simulators=8, groups=1)
+    whole = OptimizerConfig(batch_size=0)
+    presets = {"default": lambda game, machine: TrainConfig(algorithm=kind(), sampling=acting, optimizer=whole)}
+    names = {"other": algorithms.Name("Other", presets)}
+    plugins.register_algorithm(algorithms.Algorithm(settings=kind, loss=algorithms.ALGORITHMS["ppo"].loss, names=names))
+    if not said:
+        assert algorithms.preset("default", None, MACHINE, "other").algorithm.mine == value
+        return
+    with pytest.raises(UsageError, match=f"^--preset default of other {said}"):
+        algorithms.preset("default", None, MACHINE, "other")
+
+
+DATA = {
+    "nothing": (property(lambda self: None), "learns_from of other is None: have it, as a property, return FromData"),
+    "a method": (lambda self: None, "learns_from of other is a method: have it, as a property, return FromDataPoints"),
+    "no steps": (property(lambda self: FromUnrolls(0)), "unroll_length=0 in learns_from of other: must be a whole n"),
+    "half steps": (property(lambda self: FromUnrolls(0.5)), "unroll_length=0.5 in learns_from of other: must be a"),
+    "no epochs": (property(lambda self: FromDataPoints(5, 0)), "epochs=0 in learns_from of other: must be a whole"),
+    "not defined": (AlgorithmConfig.learns_from, "other: its settings say nothing of the data that it learns from; gi"),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_what_is_no_data_to_learn_from_is_refused(name):
+    learns_from, said = DATA[name]
+    with pytest.raises(UsageError, match=f"^{said}"):
+        TrainConfig(algorithm=with_setting(float, 1.0, learns_from=learns_from)())
+
+
+def test_what_settings_of_a_user_raise_is_one_line_and_nan_is_refused():
+    def positive(self: AlgorithmConfig) -> None:
+        AlgorithmConfig.__post_init__(self)
+        if self.mine < 0:
+            raise ValueError(f"mine must be\n0 or more, not {self.mine}")
+
+    kind = with_setting(float, 1.0, __post_init__=positive)
+    with pytest.raises(UsageError, match=r"^settings of other: ValueError: mine must be / 0 or more, not -1.0 \(tes"):
+        kind(mine=-1.0)
+    with pytest.raises(UsageError, match="^--discount 2.0: must be between"):
+        kind(discount=2.0)
+    with pytest.raises(UsageError, match="^--mine nan: must be a number"):
+        TrainConfig(algorithm=kind(mine=np.nan))
+
+
+def test_a_setting_that_would_be_another_option_of_training_is_refused():
+    options = command_line.options_of(TrainArguments, parse("ppo"))
+    names = [option.name for option in options if not option.group] + [word[2:] for word in train_help.ASKED[1:]]
+    assert {name.replace("-", "_") for name in names} == algorithms.OF_TRAIN
+    bases = (of_ppo("other").settings,)
+    settings = dataclasses.make_dataclass("Other", [("preset", float, 1.0)], bases=bases, frozen=True)
+    record = dataclasses.replace(of_ppo("other"), settings=settings)
+    with pytest.raises(UsageError, match="^algorithm other: its setting preset would be --preset of `ddrl train`; ch"):
+        plugins.register_algorithm(record)
 
 
 def of_ppo(name: str, **presets: Callable[..., object]) -> algorithms.Algorithm:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import math
 import types
 import typing
@@ -54,6 +55,9 @@ GAMES = {"smoke": "ddrl/Catch-v0", "classic-control": "CartPole-v1", "mujoco": "
 """Of presets that are for other games than Atari's, where none is named."""
 OF_CONTEXT = {"key", "target"}
 """Fields of LossContext that a loss may ask for."""
+ARGUMENTS_OF_LOSS = ("network", "parameters", "batch", "settings", "context")
+OF_TRAIN = {"algorithm", "preset", "resume", "resume_or_start", "plugin", "config", "print_config", "help", "help_all"}
+"""Options of `ddrl train` that belong to no group of settings."""
 VALUES = {int, float, str}
 """Types of settings, and of what a setting may be a list of."""
 
@@ -132,6 +136,11 @@ def _given(make: Preset, game: str, machine: Machine, algorithm: str, name: str)
         raise UsageError(
             f"{where} has settings of {config.algorithm.name}: give its TrainConfig `algorithm={settings.__name__}()`"
         )
+    hints = checks.hints(settings)
+    for field in dataclasses.fields(settings):
+        hint, value = hints[field.name], getattr(config.algorithm, field.name)
+        if not _is_of_type(hint, value):
+            raise UsageError(f"{where} has {field.name}={value!r:.80}, which is no {_shown(hint)}; fix the plugin")
     return config
 
 
@@ -201,6 +210,7 @@ def _check(name: str, algorithm: Any) -> None:
         raise UsageError(
             f"{where}: its settings {algorithm.settings!r:.80} are no dataclass that extends AlgorithmConfig"
         )
+    _check_record(where, algorithm)
     if name not in algorithm.names:
         raise UsageError(f"{where} is no name of its own on the command line: give `names` one with its presets")
     for title, known in algorithm.names.items():
@@ -219,6 +229,25 @@ def _check(name: str, algorithm: Any) -> None:
         both = set() if group.name == "algorithm" else options & {field.name for field in dataclasses.fields(others)}
         if both:
             raise UsageError(f"{where}: its setting {min(both)} is one of {group.name} already; choose another name")
+    if both := options & OF_TRAIN:
+        taken = checks.flag(min(both))
+        raise UsageError(f"{where}: its setting {min(both)} would be {taken} of `ddrl train`; choose another name")
+
+
+def _check_record(where: str, algorithm: Algorithm) -> None:
+    """Refuses names, a loss, or a context of other types, which nothing would notice before the ranks start."""
+    names, loss = algorithm.names, algorithm.loss
+    if not isinstance(names, Mapping) or not all(isinstance(known, Name) for known in names.values()):
+        raise UsageError(f"{where}: its names are {names!r:.80}: give a dict, as in {{'mine': Name('Mine', PRESETS)}}")
+    try:
+        inspect.signature(loss).bind(*ARGUMENTS_OF_LOSS)
+    except TypeError as error:
+        takes = f"takes {inspect.signature(loss)}" if callable(loss) else f"is {loss!r:.80}"
+        raise UsageError(f"{where}: its loss {takes}: give a function of ({', '.join(ARGUMENTS_OF_LOSS)})") from error
+    except ValueError:  # a function of C, whose arguments are not known
+        pass
+    if isinstance(algorithm.context, str):
+        raise UsageError(f"{where}: its context is {algorithm.context!r:.80}: give a set, as in {{'target'}}")
 
 
 def _check_types(where: str, settings: type) -> None:
@@ -232,10 +261,9 @@ def _check_types(where: str, settings: type) -> None:
                     "@dataclasses.dataclass(frozen=True)"
                 )
         elif not _is_type_of_setting(hint):
-            shown = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint
             raise UsageError(
-                f"{where}: its setting {name} is of type {shown!s:.80}: use bool, a Literal of texts, or X, X | None, "
-                "or tuple[X, ...], where X is int, float, or str"
+                f"{where}: its setting {name} is of type {_shown(hint):.80}: use bool, a Literal of texts, or X, "
+                "X | None, or tuple[X, ...], where X is int, float, or str"
             )
 
 
@@ -248,6 +276,24 @@ def _is_type_of_setting(hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return len(arguments) == 2 and set(arguments) - VALUES == {type(None)}
     return hint is bool or hint in VALUES
+
+
+def _shown(hint: Any) -> str:
+    """A type as in the source."""
+    return str(hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else hint)
+
+
+def _is_of_type(hint: Any, value: Any) -> bool:
+    """Whether a setting of this type may have this value. Those of a Literal are checked by the settings themselves."""
+    if typing.get_origin(hint) is Literal:
+        return True
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_is_of_type(arguments[0], item) for item in value)
+    kinds = arguments or (hint,)
+    if isinstance(value, bool):  # which Python takes for a number
+        return bool in kinds
+    return isinstance(value, (*kinds, int) if float in kinds else kinds)
 
 
 plugins.algorithms.check = _check

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -101,7 +101,8 @@ def train(
 
 def _objects_and_names(callbacks: Sequence[Callback | str] | None) -> tuple[list[Callback], list[str]]:
     """The callbacks that are objects, and the names of registered ones. Raises UsageError for anything else."""
-    if isinstance(callbacks, (str, Callback)):  # one of them: a word is a sequence of letters, too
+    alone = isinstance(callbacks, (str, Callback)) or not isinstance(callbacks, Iterable)
+    if alone and callbacks is not None:  # one of them: a word is a sequence of letters, too
         raise UsageError(f"callbacks is {callbacks!r:.80}, which is not a list")
     callbacks = callbacks or ()
     here = [each for each in callbacks if not isinstance(each, str)]

@@ -42,7 +42,7 @@ class StatusArguments:
     searches there: those that are running, then those that ended last."""
 
     directories: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Runs, studies, and searches to list, instead of those that are found."""
+    """Runs, studies, and searches to list, or directories that hold some, instead of those that are found."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
     """List all that have ended, not only the last ten."""
     site: str = ""
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Runs `ddrl status`; returns the exit status."""
     arguments = command_line.read(StatusArguments, argv, "ddrl status", StatusArguments())
-    named, slurm, jobs = [known(name) for name in arguments.directories], has_queue(), []
+    named, slurm, jobs = [path for name in arguments.directories for path in named_by(name)], has_queue(), []
     try:
         jobs = queue() if slurm else []
     except NoConfiguration:  # where Slurm's client is installed on a machine of no cluster
@@ -91,6 +91,17 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def named_by(name: str) -> list[Path]:
+    """The run, study, or search of this name or, if it is another directory, those in it.
+
+    Raises:
+        UsageError: as `known`.
+    """
+    many = [path for path in _directories(Path(name)) if is_many(path)]
+    inner = [*many, *(path for path in find_runs([Path(name)]) if not any(map(path.is_relative_to, many)))]
+    return [known(name)] if is_known(Path(name)) or not inner else inner
+
+
 def known(name: str) -> Path:
     """The directory of this name.
 
@@ -98,10 +109,15 @@ def known(name: str) -> Path:
         UsageError: it is no run, study or search, and no job has worked there.
     """
     path = Path(name)
-    if not any((path / file).is_file() for file in (rundir.CONFIG, PLAN, SEARCH, JOBS)):
+    if not is_known(path):
         why = "it holds no run, study, or search" if path.is_dir() else "there is no such directory"
         raise UsageError(f"{name}: {why}; `ddrl status` lists what there is")
     return path
+
+
+def is_known(directory: Path) -> bool:
+    """Whether a directory is that of a run, study, or search, or one in which a job has worked."""
+    return any((directory / file).is_file() for file in (rundir.CONFIG, PLAN, SEARCH, JOBS))
 
 
 def of_jobs(runs: Path, jobs: Sequence[QueuedJob]) -> list[Path]:

@@ -96,6 +96,8 @@ def main(argv: Sequence[str]) -> int:
     if before is None:
         if arguments.collect or arguments.task is not None:
             raise UsageError(f"--dir {directory}: no search has begun there; name one, or start it without --collect")
+        if named.dir and not (algorithm or arguments.space):
+            raise UsageError(f"--dir {directory}: no search has begun there; name one, or begin it with --space")
         plan = begin(directory, arguments, train, command)
     else:
         plan = go_on(before, arguments, early_options.split_plugins(train, "ddrl tune")[1], plugins)
@@ -182,6 +184,11 @@ def go_on(plan: Plan, arguments: TuneArguments, train: Sequence[str], plugins: S
                 f"{name} {shlex.join(now)}: the search in {plan.directory} was begun with {shlex.join(was)}, and its "
                 "trials keep that; leave this out, or choose another --dir"
             )
+    if arguments.trials < plan.trials:
+        raise UsageError(
+            f"--trials {arguments.trials}: the search in {plan.directory} has {plan.trials}; leave this out, or give "
+            "more (Ctrl-C stops a search, and --collect reports the trials that have ended)"
+        )
     begun = f"the search in {plan.directory} was begun without it, and its trials keep that"
     places = early_options.moved(plan.base.run.plugins, plugins, begun)
     base = plan.base.changed(run={"plugins": places})

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from ddrl import checks
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, in_one_line, raised_at
 from ddrl.types import Continuous, Discrete, MultiDiscrete, QHead
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddrl.config.settings import TrainConfig
 
 
@@ -81,6 +84,7 @@ class FromReplay:
 
 
 LearnsFrom = FromDataPoints | FromRollouts | FromUnrolls | FromReplay
+KINDS_OF_DATA = "FromDataPoints(...), FromRollouts(...), FromUnrolls(...), or FromReplay(...)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +107,11 @@ class AlgorithmConfig:
     over all workers. It comes after --reward-scale and --reward-clip, and is for learning only. The result is clipped
     to +-10."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__post_init__" in vars(cls):
+            cls.__post_init__ = _in_one_line(cls.__post_init__)  # type: ignore[method-assign]
+
     def __post_init__(self) -> None:
         checks.known(self)
         checks.between(self, 0.0, 1.0, "discount", why="above 1, returns grow without bound")
@@ -116,8 +125,15 @@ class AlgorithmConfig:
 
     @property
     def learns_from(self) -> LearnsFrom:
-        """The data of a gradient."""
-        raise NotImplementedError
+        """The data of a gradient. Each algorithm says what its own is.
+
+        Raises:
+            UsageError: this one does not.
+        """
+        raise UsageError(
+            f"{self.name}: its settings say nothing of the data that it learns from; give {type(self).__name__} a "
+            f"property learns_from, which returns {KINDS_OF_DATA}"
+        )
 
     def discount_when(self, anneal: Any) -> Any:
         """Discount per agent step when `anneal`, from 1 to 0, of the linear schedules is left; arrays of them, too."""
@@ -149,6 +165,38 @@ class AlgorithmConfig:
         if self.reward_scale != 1.0:
             rewards = rewards * np.float32(self.reward_scale)
         return np.clip(rewards, -self.reward_clip, self.reward_clip) if self.reward_clip else rewards
+
+
+def _in_one_line(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A `__post_init__`, which may be a user's; whatever it raises is a UsageError."""
+
+    @functools.wraps(check)
+    def checked(settings: AlgorithmConfig) -> None:
+        try:
+            check(settings)
+        except (UsageError, MemoryError):
+            raise
+        except Exception as error:
+            raise UsageError(f"settings of {settings.name}: {in_one_line(error)}{raised_at(error)}") from error
+
+    return checked
+
+
+def data_of(algorithm: AlgorithmConfig) -> LearnsFrom:
+    """`learns_from` of an algorithm, whose settings may be a user's.
+
+    Raises:
+        UsageError: it is no kind of data, or lengths and counts in it are not whole numbers of at least 1.
+    """
+    data: Any = algorithm.learns_from
+    if not isinstance(data, LearnsFrom):
+        given = "a method" if callable(data) else f"{data!r:.80}"
+        raise UsageError(f"learns_from of {algorithm.name} is {given}: have it, as a property, return {KINDS_OF_DATA}")
+    for name in ("unroll_length", "epochs", "n_step", "steps_per_update"):
+        value = getattr(data, name, 1)
+        if not isinstance(value, (int, np.integer)) or value < 1:
+            refuse_data(algorithm, name, "must be a whole number of at least 1")
+    return data
 
 
 def refuse_data(algorithm: AlgorithmConfig, name: str, why: str) -> NoReturn:

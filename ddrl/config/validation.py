@@ -11,6 +11,7 @@ from ddrl.config.algorithm import (
     FromReplay,
     FromRollouts,
     FromUnrolls,
+    data_of,
     refuse_data,
     refuse_single_advantages,
 )
@@ -27,8 +28,9 @@ def check(config: TrainConfig) -> None:
     Raises:
         UsageError: with the setting to change.
     """
+    checks.no_nan(config.algorithm)
+    data = data_of(config.algorithm)
     validation_apex.check(config)
-    data = config.algorithm.learns_from
     if isinstance(data, FromReplay):
         validation_replay.check(config, data)
     else:

@@ -199,15 +199,17 @@ def first_call(game: str, method: str) -> Iterator[None]:
         if says_what_to_do(error):
             raise
         failed = f"{in_one_line(error)}{raised_at(error)}"
-        raise UsageError(f"{game} fails at its first {method}: {failed}; fix the environment") from error
+        remedy = f"write its {method}" if isinstance(error, NotImplementedError) else "fix the environment"
+        raise UsageError(f"{game} fails at its first {method}: {failed}; {remedy}") from error
 
 
 def start_of(game: str, given: Any) -> tuple[Any, dict]:
     """Observation and info that a reset gave. Raises UsageError if it gave something else, as resets of Gym did."""
     if isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[1], dict):
         return given[0], given[1]
-    kind = type(given).__name__
-    raise UsageError(f"{game} gave a {kind} from its reset: have it return (observation, info), where info is a dict")
+    pair = isinstance(given, tuple) and len(given) == 2
+    what = f"info of {type(given[1]).__name__}" if pair else f"a {type(given).__name__}"
+    raise UsageError(f"{game} gave {what} from its reset: have it return (observation, info), where info is a dict")
 
 
 def check_step(game: str, given: Any) -> None:

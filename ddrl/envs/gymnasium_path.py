@@ -201,5 +201,7 @@ def _clear_errors(game: str, game_options: Sequence[str] = ()) -> Iterator[None]
             raise
         given = f"--game-options {' '.join(game_options):.80}: " if game_options else ""
         remedy = "fix the options or the environment" if game_options else "fix the environment"
+        if isinstance(error, TypeError) and "missing" in str(error):  # an argument without a default
+            remedy = "give it with --game-options NAME=VALUE, or have the environment give it a default"
         message = f"{given}cannot make the game {game!r}: {in_one_line(error)}{raised_at(error)}; {remedy}"
         raise UsageError(message) from error

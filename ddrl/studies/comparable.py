@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddrl import rundir
+from ddrl.launch.outcome import ended_well
 from ddrl.reporting.machine import in_words
 from ddrl.reporting.metrics import complete
 from ddrl.studies.measures import evaluations
@@ -94,7 +95,7 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _empty(outcomes: Sequence[Outcome]) -> list[str]:
     """Warns of runs that finished, but whose metrics are lost."""
-    lost = [o.point.name for o in outcomes if not o.records and (o.path / rundir.CONFIG).exists()]
+    lost = [o.point.name for o in outcomes if ended_well(o.result) and not o.records]
     return [f"finished, but {rundir.METRICS} has no readable records: {_some(lost)}"] if lost else []
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ddrl.checks import did_you_mean
 from ddrl.errors import UsageError
 from ddrl.rom_names import of_game
 
@@ -72,7 +73,8 @@ def scores_of(game: str) -> GameScores:
     """
     table = scores_by_game()
     if (scores := of_game(table, game)) is None:
-        raise UsageError(f"game {game}: there is no human score for it; choose from {', '.join(table)}")
+        meant = did_you_mean(game, table) or f"; choose from {', '.join(table)}"
+        raise UsageError(f"game {game}: there is no human score for it{meant}")
     return scores
 
 

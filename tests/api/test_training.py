@@ -168,6 +168,7 @@ def test_a_refusal_is_the_line_of_the_command(words, names, capsys, tmp_path, mo
         ({"evaluator": 1}, "--evaluator is 1, which is not of type bool"),
         ({"game": 5}, "--game is 5, which is not a str"),
         ({"callbacks": "table"}, "callbacks is 'table', which is not a list"),
+        ({"callbacks": ddrl.Callback}, "callbacks is <class 'ddrl.reporting.callbacks.Callback'>, which is not a list"),
         ({"callbacks": [Seen]}, "callbacks has the class Seen: give an object of it, Seen(...)"),
         ({"callbacks": [3]}, "callbacks: int has no method on_start: derive its class from ddrl.Callback"),
         ({"callbacks": None, "minutes": "2"}, "--minutes is '2', which is not of type float"),

@@ -55,7 +55,12 @@ MISTAKEN = {
     "it gives nothing": (lambda: None, "--game test-wrong gave None: have it return a gymnasium.Env"),
     "it has no spaces": (gymnasium.Env, "--game test-wrong has no observation_space: set it where"),
     "its reset is that of Gym": (lambda: Resetting(ROW), "test-wrong gave a ndarray from its reset: have it return"),
-    "its reset gives no info": (lambda: Resetting((ROW, None)), "test-wrong gave a tuple from its reset: have it"),
+    "its reset gives no info": (lambda: Resetting((ROW, None)), "test-wrong gave info of NoneType from its reset: "),
+    "its reset gives three": (lambda: Resetting((ROW, {}, 0)), "test-wrong gave a tuple from its reset: have it"),
+    "it needs an argument": (
+        lambda level: None,
+        "cannot make the game 'test-wrong': TypeError: .*missing.*'level'.*; give it with --game-options NAME=VALUE",
+    ),
     "its reset finds no engine": (
         lambda: Resetting(OSError("no engine")),
         r"test-wrong fails at its first reset: OSError: no engine \(support.py, line \d+\); fix the environment",
@@ -63,6 +68,10 @@ MISTAKEN = {
     "its reset ends the program": (
         lambda: Resetting(SystemExit("no license")),
         r"test-wrong fails at its first reset: SystemExit: no license \(support.py, line \d+\); fix the env",
+    ),
+    "it has no reset of its own": (
+        lambda: Resetting(NotImplementedError()),
+        r"test-wrong fails at its first reset: NotImplementedError \(support.py, line \d+\); write its reset$",
     ),
     "its engine is not there": (
         lambda: raising(OSError("no engine")),

@@ -74,3 +74,5 @@ def test_a_game_without_a_human_score_is_refused():
     with pytest.raises(UsageError, match="game ddrl/Catch-v0: there is no human score for it") as refusal:
         scores_of("ddrl/Catch-v0")
     assert "\n" not in str(refusal.value)
+    with pytest.raises(UsageError, match=r"game breakot: there is no human score for it; did you mean breakout\?$"):
+        scores_of("breakot")

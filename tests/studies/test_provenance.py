@@ -170,6 +170,8 @@ def test_metrics_that_are_lost_are_told(tmp_path):
     assert comparable.warnings(mixed_of(plan)) == [
         "careful: finished, but metrics.jsonl has no readable records: size2-seed1"
     ]
+    (plan.path(plan.points[2]) / rundir.RESULT).unlink()  # a run that has not begun to train has no metrics either
+    assert comparable.warnings(mixed_of(plan)) == []
 
 
 def test_versions_of_packages_and_of_mpi(tmp_path):

@@ -53,6 +53,19 @@ def test_status_of_runs_studies_and_searches(here, ddrl):
     assert ESCAPE not in out
 
 
+def test_a_directory_that_holds_runs_and_studies_stands_for_them(here, ddrl):
+    first, second = (a_run(here / "mine" / name, [TRAIN]) for name in ("first", "deep/second"))
+    a_run(here / "mine" / "study" / "points" / "one", [], {"status": "finished"})
+    rundir.write_json(here / "mine" / "study" / "study.json", {"points": [{"name": "one"}]})
+    for run in (first, second):
+        os.utime(run / rundir.METRICS, (1, 1))
+    status, out, err = ddrl("status", "mine")
+    assert (status, err) == (0, "")
+    assert sorted(row[-1] for row in rows_of(out)) == ["mine/deep/second", "mine/first", "mine/study"]
+    (here / "none").mkdir()
+    assert ddrl("status", "none")[2].startswith("ddrl: none: it holds no run, study, or search;")
+
+
 def test_damaged_plans_and_lines_hide_no_other_run(here, ddrl):
     run = a_run(here / "run", [TRAIN])
     with (run / rundir.METRICS).open("ab") as file:

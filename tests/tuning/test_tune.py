@@ -315,6 +315,7 @@ def test_a_search_that_fails_altogether_is_one_line(fake, tmp_path, capsys):
         ),
         (("ba3c", *BASE, *SPACE, "--print-config"), "only `ddrl train` prints settings; leave it out of `ddrl tune`"),
         (("ba3c", *BASE, *SPACE, "--sbatch-options=-H"), "--sbatch-options goes with --submit: give both"),
+        (("--trials", "5"), "no search has begun there; name one, or begin it with --space"),
         ((), "no search has begun|name an algorithm|--space"),
     ],
 )
@@ -326,11 +327,12 @@ def test_refusals(tmp_path, words, message, capsys):
 
 
 def test_another_search_in_the_same_directory_is_refused(fake, tmp_path, capsys):
-    assert begin(tmp_path, "--trials", "1") == 0
+    assert begin(tmp_path, "--trials", "2") == 0
     for words, message in (
         (("--space", "adam-epsilon=log(1e-9,1e-2)"), "--space 'adam-epsilon=log(1e-9,1e-2)': the search in"),
         (("a2c",), "options of ddrl train a2c: the search in"),
         (("--score", "evaluation"), "--score evaluation: the search in"),
+        (("--trials", "1"), f"--trials 1: the search in {tmp_path} has 2; leave this out, or give more"),
     ):
         assert tune(tmp_path, *words) == 2
         assert message in capsys.readouterr().err
