@@ -72,16 +72,7 @@ def says_what_to_do(error: BaseException) -> bool:
 
 
 # What code may raise that reads content of others as if it were sound.
-MALFORMED = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @contextlib.contextmanager

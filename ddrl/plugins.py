@@ -142,7 +142,7 @@ def register_algorithm(algorithm: Any) -> None:
     Raises:
         UsageError: as `Registry.add`.
     """
-    name = _attribute(algorithm, "name", "register_algorithm takes a ddrl.algorithms.Algorithm")
+    name = _name_of(algorithm, "register_algorithm takes a ddrl.algorithms.Algorithm")
     if not name:
         raise UsageError('register_algorithm: its settings have no name; write `name: ClassVar[str] = "mine"` there')
     algorithms.add(name, algorithm)
@@ -195,7 +195,7 @@ def register_exchange(exchange: Any) -> None:
     Raises:
         UsageError: as `Registry.add`.
     """
-    exchanges.add(_attribute(exchange, "name", "register_exchange takes a ddrl.exchange.kind.Exchange"), exchange)
+    exchanges.add(_name_of(exchange, "register_exchange takes a ddrl.exchange.kind.Exchange"), exchange)
 
 
 def register_logger(name: str, make: Callable[..., Any]) -> None:
@@ -364,11 +364,11 @@ def _caller() -> Origin:
     return Origin(str(names.get("__name__", MAIN)), str(names.get("__file__") or ""))
 
 
-def _attribute(value: Any, name: str, what: str) -> str:
-    found = getattr(value, name, None)
-    if not isinstance(found, str):
+def _name_of(value: Any, what: str) -> str:
+    name = getattr(value, "name", None)
+    if not isinstance(name, str):
         raise UsageError(f"{what}, not {value!r:.80}")
-    return found
+    return name
 
 
 def _callable(value: Any, function: str) -> Callable[..., Any]:

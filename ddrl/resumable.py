@@ -23,33 +23,18 @@ from ddrl.errors import UsageError
 from ddrl.option_values import setting_as_typed, value_as_typed
 
 # A checkpoint fits only its own network, game and optimizer.
-FIXED = (
-    ("environment", "game"),
-    ("environment", "game_options"),
-    ("environment", "wrappers"),
-    ("network", "network"),
-    ("network", "fc_neurons"),
-    ("network", "hidden_layers"),
-    ("network", "activation"),
-    ("network", "layer_norm"),
-    ("network", "policy_layers"),
-    ("network", "critic_layers"),
-    ("optimizer", "optimizer"),
-)
+FIXED = {
+    "environment": ("game", "game_options", "wrappers"),
+    "network": (
+        "network", "fc_neurons", "hidden_layers", "activation", "layer_norm", "policy_layers", "critic_layers",
+    ),
+    "optimizer": ("optimizer",),
+}  # fmt: skip
 # A saved replay fits only these settings, too.
-FIXED_REPLAY = (
-    ("algorithm", "n_step"),
-    ("replay", "replay_capacity"),
-    ("replay", "priority_exponent"),
-    ("sampling", "simulators"),
-)
+REPLAYED = {"algorithm": ("n_step",), "replay": ("replay_capacity", "priority_exponent")}
+FIXED_REPLAY = REPLAYED | {"sampling": ("simulators",)}
 # A saved replay of shards fits any number of simulators, which actors may change.
-FIXED_SHARDS = (
-    *FIXED_REPLAY[:-1],
-    ("apex", "replay_shards"),
-    ("apex", "segment_length"),
-    ("apex", "eviction_exponent"),
-)
+FIXED_SHARDS = REPLAYED | {"apex": ("replay_shards", "segment_length", "eviction_exponent")}
 FREE = {
     "evaluation": (),  # the whole group
     "run": (
@@ -143,9 +128,11 @@ def check_settings(
     return "; ".join(text for *_, text in changes)
 
 
-def _fixed(config: TrainConfig) -> tuple[tuple[str, str], ...]:
+def _fixed(config: TrainConfig) -> list[tuple[str, str]]:
+    """Group and name of each setting that must be as in the checkpoint of a run with these settings."""
     replay = FIXED_SHARDS if config.apex.actors else FIXED_REPLAY
-    return FIXED + (replay if config.has_replay else ())
+    fixed = FIXED | (replay if config.has_replay else {})
+    return [(group, name) for group, names in fixed.items() for name in names]
 
 
 def _family(config: TrainConfig) -> tuple[str, bool]:

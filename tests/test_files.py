@@ -12,7 +12,7 @@ import pytest
 from ddrl import rundir
 from ddrl.errors import UsageError
 from ddrl.files import cut_half_line, leave_mark, name_new, read_regular, write_whole
-from ddrl.job.role import StopSignal
+from ddrl.job.role import stop_on_signals
 
 
 def test_a_mark_is_made_once_and_keeps_what_is_in_it(tmp_path):
@@ -25,10 +25,12 @@ def test_a_mark_is_made_once_and_keeps_what_is_in_it(tmp_path):
 
 def test_a_mark_makes_no_file_where_a_link_leads(tmp_path, monkeypatch):
     """In a run of several users, somebody may have put there a link to where this user has no file yet."""
-    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    handlers = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     for name in (rundir.STOP, rundir.TRAINED):
         (tmp_path / name).symlink_to(tmp_path / "elsewhere")
-    StopSignal(tmp_path)._on_signal(signal.SIGTERM, None)
+    stop_on_signals(tmp_path)
+    handlers[signal.SIGTERM](signal.SIGTERM, None)
     rundir.note_trained(tmp_path)
     assert rundir.stop_requested(tmp_path) and (tmp_path / rundir.TRAINED).is_file()
     assert not (tmp_path / "elsewhere").exists()

@@ -51,10 +51,10 @@ def test_every_setting_in_the_tables_is_one():
         for field in dataclasses.fields(TrainConfig)
     }
     groups["algorithm"] |= {"n_step"}
-    names = [(group, name) for group, names in resumable.FREE.items() for name in names]
-    for group, name in [*names, *resumable.FIXED, *resumable.FIXED_REPLAY, *resumable.FIXED_SHARDS]:
-        assert name in groups[group]
-    assert not set(names) & {*resumable.FIXED, *resumable.FIXED_REPLAY, *resumable.FIXED_SHARDS}
+    free = {(group, name) for group, names in resumable.FREE.items() for name in names}
+    tables = (resumable.FIXED, resumable.FIXED_REPLAY, resumable.FIXED_SHARDS)
+    fixed = {(group, name) for table in tables for group, names in table.items() for name in names}
+    assert all(name in groups[group] for group, name in free | fixed) and not free & fixed
     assert set(RunConfig.__dataclass_fields__) - set(resumable.FREE["run"]) == {
         "seed",
         "init_from",

@@ -8,7 +8,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,23 +76,11 @@ class Board:
 
     def series(self, ids: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
         """Columns of runs: id -> {columns: {name: values}, names: of all that there are}; unknown runs are left out."""
-        answer = {}
-        for number in ids:
-            with self._lock:
-                run = self._whole_run(number)
-                if run is not None:
-                    answer[str(number)] = {"columns": run.columns(names), "names": run.names()}
-        return answer
+        return {str(run.id): {"columns": run.columns(names), "names": run.names()} for run in self._read_whole(ids)}
 
     def details(self, ids: Sequence[int]) -> list[dict[str, Any]]:
         """Settings, events, videos and times of runs."""
-        found = []
-        for number in ids:
-            with self._lock:
-                run = self._whole_run(number)
-                if run is not None:
-                    found.append(run.details())
-        return found
+        return [run.details() for run in self._read_whole(ids)]
 
     def log(self, number: int) -> dict[str, Any]:
         """The end of a run's log."""
@@ -138,12 +126,14 @@ class Board:
     def _run(self, number: int) -> BoardRun | None:
         return next((run for run in self._runs.values() if run.id == number), None)
 
-    def _whole_run(self, number: int) -> BoardRun | None:
-        """With all its metrics."""
-        run = self._run(number)
-        if run is not None and not run.whole:
-            run.read()
-        return run
+    def _read_whole(self, ids: Sequence[int]) -> Iterator[BoardRun]:
+        """Yields those of the runs that are known, with all their metrics; the lock is held while one is looked at."""
+        for number in ids:
+            with self._lock:
+                if (run := self._run(number)) is not None:
+                    if not run.whole:
+                        run.read()
+                    yield run
 
     def _refresh(self) -> None:
         now = self._clock()

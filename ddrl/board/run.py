@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -19,7 +18,7 @@ from ddrl.board.series import MOST_POINTS, as_json
 from ddrl.board.settings import Settings
 from ddrl.board.texts import shown, shown_lines
 from ddrl.files import tail
-from ddrl.reporting.metrics import scalars
+from ddrl.reporting.metrics import scalars, without_missing
 from ddrl.run_lock import is_lively
 from ddrl.studies.points import state_of
 from ddrl.wording import counted
@@ -46,7 +45,7 @@ class BoardRun:
         number: its id.
         path: its directory.
         name: of the run, in any letters.
-        versions: ascending numbers above 0; the runs of a board share them (None: numbers of its own).
+        versions: ascending numbers above 0; the runs of a board share them.
 
     Attributes:
         id: number by which the page asks for it, so that the page never names a file.
@@ -54,10 +53,9 @@ class BoardRun:
         version: number of its newest change, one of `versions`; 0 before the first look.
     """
 
-    def __init__(self, number: int, path: Path, name: str, versions: Iterator[int] | None = None) -> None:
+    def __init__(self, number: int, path: Path, name: str, versions: Iterator[int]) -> None:
         self.id, self.path, self.name = number, path, shown(name)
-        self._versions = versions or itertools.count(1)
-        self.version = 0
+        self._versions, self.version = versions, 0
         self._files: dict[str, File | None] = {}
         self._state, self._why = "interrupted", ""
         self._began = math.nan
@@ -153,7 +151,7 @@ class BoardRun:
         if self.goes_on:
             phase = self._records.told.get("phase") or ("training" if newest.get("update") else "starting")
             row["phase"] = shown(str(phase))
-        return {name: value for name, value in row.items() if _is_known(value)}
+        return without_missing(row)
 
     def columns(self, names: Sequence[str], most: int = MOST_POINTS + 1) -> dict[str, list[float | None]]:
         """Series by name; empty for a name that has none. All series of `train` have the same length, and all of
@@ -336,10 +334,6 @@ def _thinned(column: np.ndarray, most: int) -> np.ndarray:
     """At most so many rows, evenly spaced, the first and the newest among them."""
     rows = len(column)
     return column if rows <= most else column[np.linspace(0, rows - 1, most).astype(int)]
-
-
-def _is_known(value: Any) -> bool:
-    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _first_written(path: Path) -> float:

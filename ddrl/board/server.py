@@ -170,11 +170,6 @@ class _Nothing(_Guarded):
         raise tornado.web.HTTPError(404)
 
 
-def new_token() -> str:
-    """Random, 192 bits."""
-    return secrets.token_urlsafe(24)
-
-
 async def serve(board: Board, port: int | None, told: Callable[[str], None]) -> None:
     """Answers requests until the task is canceled or the process is told to end (SIGINT, SIGTERM).
 
@@ -185,7 +180,7 @@ async def serve(board: Board, port: int | None, told: Callable[[str], None]) -> 
     Raises:
         UsageError: the port cannot be had.
     """
-    token, ended = new_token(), asyncio.Event()
+    token, ended = secrets.token_urlsafe(24), asyncio.Event()  # random, 192 bits
     with concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="board") as reader:
         server = tornado.httpserver.HTTPServer(
             application(board, token, reader),

@@ -88,8 +88,7 @@ def _tell(writing: int) -> None:
 
 def _child(work: Callable[[], int]) -> None:
     """Never returns: what its parent holds open or would clean up is not this process' affair."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     status = 1
     try:
         status = programs.run(work)

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ddrl.envs.observations import NUMBERS, ObservationFormat, is_plain, short
+from ddrl.envs.observations import NUMBERS, ObservationFormat, short
 from ddrl.envs.spaces import action_space_of, action_taker
 from ddrl.errors import UsageError, in_one_line, raised_at, says_what_to_do
 from ddrl.structured import ACTION_MASK, split_components
@@ -160,7 +160,8 @@ def adapted(env: gymnasium.Env, game: str, masked: bool) -> gymnasium.Env:
     Raises:
         UsageError: an unsupported space.
     """
-    if masked or not is_plain(env.observation_space) or action_taker(env.action_space) is not None:
+    plain = isinstance(env.observation_space, gymnasium.spaces.Box)  # which needs no more than a cast
+    if masked or not plain or action_taker(env.action_space) is not None:
         return Adapted(env, game, masked)
     return env
 

@@ -15,8 +15,6 @@ from ddrl.envs.protocols import Protocol
 from ddrl.envs.starts import Starts, check_protocol
 from ddrl.errors import UsageError
 
-SCREEN_ROWS, SCREEN_COLUMNS = 210, 160
-
 
 class AtariFrames(gymnasium.Wrapper):
     """Preprocessing of `protocol` around ale-py's Gymnasium environment.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 from collections.abc import Sequence
 
@@ -16,7 +15,7 @@ from ddrl.envs.pinning import new_threads_pinned
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.spaces import check_actions, random_start_of
 from ddrl.errors import UsageError
-from ddrl.types import ActionSpace, Discrete, EpisodeEnd
+from ddrl.types import ActionSpace, Discrete
 
 
 class NativeAtari(InTurn):
@@ -35,8 +34,6 @@ class NativeAtari(InTurn):
             With `batch_size < num_envs` it takes at least that many, since the pool cannot hold an environment back.
         cores: the emulator threads are pinned to these cores in turn (none: they are not pinned).
     """
-
-    players = 1
 
     def __init__(
         self,
@@ -77,38 +74,35 @@ class NativeAtari(InTurn):
         return self._open
 
     def _make(self) -> AtariVectorEnv:
-        with new_threads_pinned(self._cores) if self._cores else contextlib.nullcontext():
-            return self._make_pool()
-
-    def _make_pool(self) -> AtariVectorEnv:
         protocol = self._protocol
         assert isinstance(protocol.frame_skip, int), "a native protocol has no random skip"
-        return AtariVectorEnv(
-            self._rom,
-            self.num_envs,
-            batch_size=self.batch_size,
-            num_threads=self._threads,
-            # The library's own pinning counts cores from 0, whatever cores the process may use.
-            thread_affinity_offset=-1,
-            autoreset_mode=AutoresetMode.NEXT_STEP,
-            # Counted in frames of agent steps; the no-ops and FIRE before a game do not count.
-            max_num_frames_per_episode=protocol.max_frames,
-            repeat_action_probability=protocol.stickiness,
-            full_action_space=protocol.full_action_space,
-            img_height=protocol.height,
-            img_width=protocol.width,
-            grayscale=not protocol.color,
-            stack_num=protocol.stack,
-            frameskip=protocol.frame_skip,
-            maxpool=protocol.max_pool,
-            # The library draws from 0..noop_max-1.
-            noop_max=protocol.noop_max + 1,
-            use_fire_reset=protocol.fire_reset,
-            # The library's episodic_life starts a new game at every life; scores need whole games and raw rewards.
-            episodic_life=False,
-            life_loss_info=False,
-            reward_clipping=False,
-        )
+        with new_threads_pinned(self._cores):
+            return AtariVectorEnv(
+                self._rom,
+                self.num_envs,
+                batch_size=self.batch_size,
+                num_threads=self._threads,
+                # The library's own pinning counts cores from 0, whatever cores the process may use.
+                thread_affinity_offset=-1,
+                autoreset_mode=AutoresetMode.NEXT_STEP,
+                # Counted in frames of agent steps; the no-ops and FIRE before a game do not count.
+                max_num_frames_per_episode=protocol.max_frames,
+                repeat_action_probability=protocol.stickiness,
+                full_action_space=protocol.full_action_space,
+                img_height=protocol.height,
+                img_width=protocol.width,
+                grayscale=not protocol.color,
+                stack_num=protocol.stack,
+                frameskip=protocol.frame_skip,
+                maxpool=protocol.max_pool,
+                # The library draws from 0..noop_max-1.
+                noop_max=protocol.noop_max + 1,
+                use_fire_reset=protocol.fire_reset,
+                # The library's episodic_life starts a new game at every life; scores need whole games and raw rewards.
+                episodic_life=False,
+                life_loss_info=False,
+                reward_clipping=False,
+            )
 
     def reset(self, seed: int) -> None:
         """Start new games. This takes about 0.1 s of one core per environment, which loads its ROM to be seeded."""
@@ -169,10 +163,6 @@ class NativeAtari(InTurn):
         actions = check_actions(actions, self.action_space, self.batch_size)
         self._envs.send(actions)
         self._due = "recv"
-
-    def pop_episodes(self) -> list[EpisodeEnd]:
-        """Whole games finished since the last call."""
-        return self._tracker.pop_episodes()
 
     def close(self) -> None:
         """Stop the emulator threads and free the memory."""

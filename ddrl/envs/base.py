@@ -108,11 +108,17 @@ class InTurn:
     """
 
     can_save_state = False
+    players = 1
     stamp: dict
+    _tracker: EpisodeTracker
     _due = "reset"  # the call that is due next; reset is always allowed
 
     def rest(self, env_id: np.ndarray) -> None:
         """Does nothing: all environments go on stepping."""
+
+    def pop_episodes(self) -> list[EpisodeEnd]:
+        """Whole games finished since the last call."""
+        return self._tracker.pop_episodes()
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Raises UsageError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +19,6 @@ from ddrl.envs.pinning import check_cores, new_threads_pinned
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.spaces import action_space_of, check_actions, no_actions, random_action, random_start_of
 from ddrl.errors import UsageError
-from ddrl.types import EpisodeEnd
 
 
 class EnvPoolEnvironment(InTurn):
@@ -44,8 +42,6 @@ class EnvPoolEnvironment(InTurn):
     Raises:
         UsageError: EnvPool is not installed, or lacks the game or an option.
     """
-
-    players = 1
 
     def __init__(
         self,
@@ -84,7 +80,7 @@ class EnvPoolEnvironment(InTurn):
         """Start new games in a new pool, because EnvPool takes seeds only when it makes one."""
         seeds = environment_seeds(seed, self.num_envs)
         self.close()  # waits for the environments that step
-        with new_threads_pinned(self._cores) if self._cores else contextlib.nullcontext():
+        with new_threads_pinned(self._cores):
             self._pool = _make(
                 self._task,
                 num_envs=self.num_envs,
@@ -116,10 +112,6 @@ class EnvPoolEnvironment(InTurn):
         self._check_open()
         self._pool.send(check_actions(actions, self.action_space, self.batch_size), self._ids)
         self._due = "recv"
-
-    def pop_episodes(self) -> list[EpisodeEnd]:
-        """Whole games finished since the last call."""
-        return self._tracker.pop_episodes()
 
     def close(self) -> None:
         """Stop the threads and free the memory."""

@@ -48,14 +48,7 @@ class FootballGame(gymnasium.Env):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(
-        self,
-        scenario: str,
-        players: int = 1,
-        view: str = "map",
-        checkpoints: bool = False,
-        render_mode: str | None = None,
-    ) -> None:
+    def __init__(self, scenario: str, players: int, view: str, checkpoints: bool, render_mode: str | None) -> None:
         football = _package()
         limit = sum(player.controllable for player in _scenario(scenario).left_team)
         if players > limit:

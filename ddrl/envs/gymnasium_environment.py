@@ -21,7 +21,7 @@ from ddrl.envs.simulators import PausingSimulator, Simulator, SwappingSimulator,
 from ddrl.envs.spaces import action_space_of, check_actions, check_legal, no_actions, random_action, random_start_of
 from ddrl.errors import UsageError
 from ddrl.structured import ACTION_MASK, has_mask, legal_actions, whole
-from ddrl.types import Continuous, Discrete, EpisodeEnd
+from ddrl.types import Continuous, Discrete
 from ddrl.wording import counted
 
 _DUE = ("reset", "recv", "send")
@@ -171,10 +171,6 @@ class GymnasiumEnvironment(InTurn):
         idle = [self._simulators[i] for i in np.flatnonzero(~self._waiting) if self._simulators[i].ended]
         if self._resets is not None and idle:
             self._pause = self._resets.submit(self._reset_all, idle)
-
-    def pop_episodes(self) -> list[EpisodeEnd]:
-        """Whole games finished since the last call."""
-        return self._tracker.pop_episodes()
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that decides the future; may be called at any time.

@@ -171,11 +171,6 @@ def observation_of(game: str, space: gymnasium.Space) -> tuple[tuple[int, ...], 
     return format.shape, format.dtype
 
 
-def is_plain(space: gymnasium.Space) -> bool:
-    """Whether observations of this space need no more than a cast."""
-    return isinstance(space, spaces.Box)
-
-
 def _leaves(game: str, space: gymnasium.Space, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Paths and spaces of all entries that are no Dict or Tuple."""
     entries: list[tuple[Any, gymnasium.Space]]

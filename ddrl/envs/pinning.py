@@ -41,17 +41,21 @@ def use_all_cores() -> None:
 
     Does nothing where the kernel does not do it.
     """
-    if hasattr(os, "sched_setaffinity"):
-        with suppress(OSError):
-            os.sched_setaffinity(0, process_cores())
+    with suppress(OSError):
+        os.sched_setaffinity(0, process_cores())
 
 
 @contextmanager
 def new_threads_pinned(cores: Sequence[int]) -> Iterator[None]:
     """Pins the threads made inside to `cores` in turn, one core each; the calling thread gets its own mask back.
 
+    Without any, nothing is pinned.
+
     Raises UsageError for a core outside the mask, when the kernel does not do it, and when no thread was made.
     """
+    if not cores:
+        yield
+        return
     check_cores(cores)
     before, mask = _threads(), os.sched_getaffinity(0)
     _set(0, set(cores))

@@ -194,9 +194,9 @@ class ProcessEnvironment(InTurn):
         num_envs: int,
         processes: int,
         *,
-        batch_size: int = 0,
-        cores: Sequence[int] = (),
-        trial: bool = False,
+        batch_size: int,
+        cores: Sequence[int],
+        trial: bool,
     ) -> None:
         check_cores(cores)
         each, batch_size = num_envs // processes, batch_size or num_envs

@@ -32,11 +32,6 @@ class Simulator:
         self.env, self.game = env, game
         self.ended = False  # the last step ended an episode, and none has begun since
 
-    @property
-    def instances(self) -> list[gymnasium.Env]:
-        """All Gymnasium environments behind it."""
-        return [self.env]
-
     def reset(self, seed: int) -> Start:
         """Begins a first episode from this seed."""
         self.ended = False
@@ -57,9 +52,8 @@ class Simulator:
         """Called while acting pauses, which is the time to reset an environment that idles; here it does nothing."""
 
     def close(self) -> None:
-        """Close the instances."""
-        for env in self.instances:
-            env.close()
+        """Close the environment."""
+        self.env.close()
 
     def _restart(self) -> Start:
         self.ended = False
@@ -116,11 +110,6 @@ class SwappingSimulator(Simulator):
         self._spare, self._resets = spare, resets
         self._fresh: Future[Start] | None = None
 
-    @property
-    def instances(self) -> list[gymnasium.Env]:
-        """Both instances."""
-        return [self.env, self._spare]
-
     def reset(self, seed: int) -> Start:
         """As Simulator.reset; the spare is reset too."""
         self._wait()
@@ -132,6 +121,7 @@ class SwappingSimulator(Simulator):
         """Close both instances once the reset under way is over."""
         self._wait()
         super().close()
+        self._spare.close()
 
     def _restart(self) -> Start:
         assert self._fresh is not None, "a first reset came before"

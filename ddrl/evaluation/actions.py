@@ -109,7 +109,7 @@ class DrawnActions:
         seed: of the draws.
     """
 
-    def __init__(self, space: ActionSpace, policy: Policy, num_envs: int, seed: int = 0) -> None:
+    def __init__(self, space: ActionSpace, policy: Policy, num_envs: int, seed: int) -> None:
         self._policy, self._draw, self._seed = policy, draw_for(space), seed
         self._steps = np.zeros(num_envs, np.int64)
 

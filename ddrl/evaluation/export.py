@@ -100,7 +100,9 @@ def check_output(path: Path) -> None:
         if os.path.lexists(file):
             raise UsageError(_exists(file))
     if path.suffix == ONNX_SUFFIX:
-        _require("tf2onnx", "onnxruntime")
+        for name in ("tf2onnx", "onnxruntime"):
+            if importlib.util.find_spec(name) is None:
+                raise UsageError(f"ONNX needs the package {name}, which is not installed: pip install 'ddrl[onnx]'")
     check_place(path)
 
 
@@ -207,7 +209,7 @@ def _greedy(agent: Agent, policy: Any) -> Any:
 def _scores(agent: Agent, policy: Any) -> dict[str, Any]:
     """What the outputs have for every action, by a policy <float32>[b, P]."""
     name, space = scores_name(agent), agent.action_space
-    if name is None or isinstance(space, Continuous):
+    if name is None:
         return {}
     parts = split_components(space, policy)
     return {name: policy if name == "q_values" else tf.concat([tf.nn.softmax(part) for part in parts], axis=1)}
@@ -248,12 +250,6 @@ def _read_onnx(path: Path) -> Copy:
         return dict(zip(names, session.run(names, inputs)))
 
     return outputs
-
-
-def _require(*packages: str) -> None:
-    for name in packages:
-        if importlib.util.find_spec(name) is None:
-            raise UsageError(f"ONNX needs the package {name}, which is not installed: pip install 'ddrl[onnx]'")
 
 
 def _remove(path: Path) -> None:

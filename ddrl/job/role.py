@@ -82,22 +82,20 @@ class Role(Protocol):
         """What this role waits for, or None. The watchdog asks twice a second."""
 
 
-class StopSignal:
-    """Handles SIGTERM, SIGINT and SIGUSR1: on any rank, they ask the whole job to checkpoint and end.
+def stop_on_signals(run_dir: Path) -> None:
+    """From now on SIGTERM, SIGINT and SIGUSR1 ask the whole job, on any rank, to checkpoint and end.
 
     The request is the file `stop` in the run directory. Signals are ignored once a job has its result: it is ending
     anyway, and SIGTERM then comes from what ends its ranks, such as mpirun.
     """
 
-    def __init__(self, run_dir: Path):
-        self._path, self._result = run_dir / STOP, run_dir / RESULT
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, frame: object) -> None:
+    def ask(number: int, frame: object) -> None:
         with contextlib.suppress(OSError):  # if the file system is lost, the chief reports it
-            if not self._result.exists():
-                leave_mark(self._path)
+            if not (run_dir / RESULT).exists():
+                leave_mark(run_dir / STOP)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, ask)
 
 
 def run_roles(

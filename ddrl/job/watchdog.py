@@ -162,7 +162,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Starts the threads, which end with the process."""
-        self._stacks(self.rank).unlink(missing_ok=True)
+        self._stacks().unlink(missing_ok=True)
         if self._limit:
             threading.Thread(target=self._run, name="watchdog", daemon=True).start()
             threading.Thread(target=self._listen, name="watchdog's files", daemon=True).start()
@@ -237,11 +237,11 @@ class Watchdog:
             f"{self.name} has waited {seconds:.0f} s for {_what(report, self.context.layout.name)}, and is leaving "
             "the job"
         )
-        print(f"ddrl: {text} (stacks in {self._stacks(self.rank)})", file=sys.stderr, flush=True)
+        print(f"ddrl: {text} (stacks in {self._stacks()})", file=sys.stderr, flush=True)
         go()
 
     def _write_stacks(self, report: Report) -> None:
-        with contextlib.suppress(OSError), open(new_file(self._stacks(self.rank)), "w") as file:
+        with contextlib.suppress(OSError), open(new_file(self._stacks()), "w") as file:
             file.write(json.dumps(report._asdict()) + "\n")
             file.flush()
             faulthandler.dump_traceback(file=file, all_threads=True)
@@ -282,8 +282,8 @@ class Watchdog:
             return None
         return stat.st_ino, stat.st_mtime_ns
 
-    def _stacks(self, rank: int) -> Path:
-        return self.context.run_dir / f"stacks-{rank}.txt"
+    def _stacks(self) -> Path:
+        return self.context.run_dir / f"stacks-{self.rank}.txt"
 
 
 def read_reports(run_dir: Path, ranks: int) -> Iterable[Report]:

@@ -13,17 +13,12 @@ from typing import Any, NamedTuple
 
 
 def session_members(session: int) -> list[int]:
-    """Living processes of a session (zombies are dead). mpirun gives its ranks groups, but no sessions.
-
-    Without /proc (macOS): the session's leader alone, whose death mpirun's ranks notice by themselves.
-    """
-    if not Path("/proc/self/stat").exists():
-        return [session] if _alive(session) else []
+    """Living processes of a session (zombies are dead). mpirun gives its ranks groups, but no sessions."""
     return [pid for pid, stat in _living() if stat.session == session]
 
 
 def children(parent: int) -> list[int]:
-    """Living processes that it started itself; none without /proc."""
+    """Living processes that it started itself."""
     return [pid for pid, stat in _living() if stat.parent == parent]
 
 
@@ -48,17 +43,9 @@ def stat_of(pid: int | str) -> Stat | None:
 
 def _living() -> Iterator[tuple[int, Stat]]:
     """All processes that /proc has, but for zombies."""
-    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+    for entry in os.listdir("/proc"):
         if entry.isdigit() and (stat := stat_of(entry)) is not None and stat.state not in "ZX":
             yield int(entry), stat
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def end_session(session: int, grace_seconds: float = 5.0) -> None:

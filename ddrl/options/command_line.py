@@ -65,7 +65,8 @@ class Option(NamedTuple):
     @property
     def choices(self) -> tuple[str, ...]:
         """The values that it may have; empty if it is no choice."""
-        return tuple(map(str, filter(None, typing.get_args(self.hint)))) if _is_choice(self.hint) else ()
+        is_choice = typing.get_origin(self.hint) is Literal
+        return tuple(map(str, filter(None, typing.get_args(self.hint)))) if is_choice else ()
 
     @property
     def word(self) -> str:
@@ -169,7 +170,7 @@ def names_of(options: Iterable[Option]) -> list[str]:
     return [option.name for option in options if not option.positional]
 
 
-def help_of(kind: type, prog: str, default: Any = None, description: str | None = None, others: bool = False) -> str:
+def help_of(kind: type, prog: str, default: Any, description: str | None, others: bool) -> str:
     """The page of a command's --help.
 
     Args:
@@ -209,10 +210,6 @@ def told(head: str, text: str, choices: Sequence[str], value: str) -> Entry:
 def _entry(option: Option, value: Any) -> Entry:
     hidden = value is dataclasses.MISSING or (option.hint is bool and not option.negative)
     return told(option.head(value), option.text, option.choices, "" if hidden else shown(value))
-
-
-def _is_choice(hint: Any) -> bool:
-    return typing.get_origin(hint) is Literal
 
 
 def name_of(word: str) -> str:

@@ -30,18 +30,7 @@ READ_FIRST = ("algorithm", "preset", "plugin")
 """Options on which it depends what the others are."""
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*")
 TOML_NAME = re.compile(r"\s*\[*\s*[\"']?([^\s\"'=.\]]+)[\"']?\s*[=.\]]")
-RESERVED = (
-    "true",
-    "false",
-    "yes",
-    "no",
-    "on",
-    "off",
-    "null",
-    "none",
-    "y",
-    "n",
-)  # words that YAML reads as something else
+RESERVED = ("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n")  # words of YAML itself
 
 
 class Entry(NamedTuple):
@@ -142,7 +131,7 @@ def read(path: str) -> ConfigFile:
     return ConfigFile(path, entries)
 
 
-def yaml_text(groups: Mapping[str, Mapping[str, Any]], heading: Sequence[str] = ()) -> str:
+def yaml_text(groups: Mapping[str, Mapping[str, Any]], heading: Sequence[str]) -> str:
     """YAML that `read` reads.
 
     Args:

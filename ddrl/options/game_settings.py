@@ -76,9 +76,9 @@ def check_game(config: TrainConfig, machine: Machine, resumes: bool = False) -> 
     elif config.run.init_from:
         network = algorithms.network_for(config, game.observation_shape, game.observation_dtype, game.action_space)
         source_of(config.run.init_from, network.parameter_shapes)
-    alone = detect_job(os.environ) is not None  # the other ranks of a job may be on other machines
-    check_replay(config, game, 1 if alone else replays_of(config), machine.memory_bytes)
-    check_rollouts(config, game, 1 if alone else config.exchange.workers, machine.memory_bytes)
+    in_job = detect_job(os.environ) is not None  # whose other ranks may be on other machines
+    check_replay(config, game, 1 if in_job else replays_of(config), machine.memory_bytes)
+    check_rollouts(config, game, 1 if in_job else config.exchange.workers, machine.memory_bytes)
     return game.action_space
 
 

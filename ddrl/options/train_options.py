@@ -106,9 +106,8 @@ def parse(
     file = config_files.read(first.config) if first.config else config_files.ConfigFile("", {})
     new = [*plugin_modules.load_named(file.texts("plugin")), *new]
     algorithm = _algorithm(rest) or _algorithm_of(file)
-    run_dir = first.run_dir or file.text("run-dir")
     start = _start(
-        algorithm, machine, first.preset, first.game, first.resume, run_dir, first.resume_or_start, file, new
+        algorithm, machine, first.preset, first.game, first.resume, first.run_dir, first.resume_or_start, file, new
     )
     if asked := set(argv) & set(train_help.ASKED):
         print(train_help.text(algorithm, start, machine, train_help.ALL in asked), end="")
@@ -181,7 +180,6 @@ def settings_of(
     file = config_files.read(path) if path else config_files.ConfigFile("", {})
     new = [*plugin_modules.load_named(file.texts("plugin"), anew=True), *plugin_modules.load_named(plugin)]
     plugin_modules.refuse_changed(new)  # before a preset of the old file is made
-    run_dir = run_dir or file.text("run-dir")
     algorithm = algorithm or _algorithm_of(file)
     start = _start(algorithm, machine, preset, game, before, run_dir, resume_or_start, file, new)
     plugin_modules.refuse_changed(start.config.run.plugins)  # with those of a run that is gone on with
@@ -218,7 +216,7 @@ def _start(
     """The arguments that the other options change: those of a preset, or of the run to resume, with new plugins."""
     if resume is not None and preset is not None:
         raise UsageError("--preset with --resume: a resumed run keeps its settings; give one of the two")
-    resume = _begun(run_dir, resume) if resume_or_start else resume
+    resume = _begun(run_dir or file.text("run-dir"), resume) if resume_or_start else resume
     name = preset or file.text("preset") or "default"
     if resume is not None:
         config = _resumed(resume)

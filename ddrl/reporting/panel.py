@@ -60,7 +60,7 @@ def panel(state: RunState, now: float, width: int, height: int, unicode: bool = 
         unicode: the terminal has more than ASCII.
     """
     inner, free = max(width - 4, LABEL_WIDTH + 1), height - 2  # a narrower window crops lines, and ends no run
-    head = _head(state, now, inner, unicode)
+    head: list[RenderableType] = [_phases(state, inner, unicode), _bar(state, now, inner)]
     if free >= ROOMY:
         head.append(Text())
     free -= len(head)
@@ -84,11 +84,6 @@ def _title(state: RunState, width: int) -> str:
 
 
 # head -----------------------------------------------------------------------------------------------------------------
-
-
-def _head(state: RunState, now: float, width: int, unicode: bool) -> list[RenderableType]:
-    """The phases, and how much of the present one is done."""
-    return [_phases(state, width, unicode), _bar(state, now, width)]
 
 
 def _phases(state: RunState, width: int, unicode: bool) -> Text:

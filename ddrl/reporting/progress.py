@@ -35,7 +35,7 @@ class Progress:
 
     Args:
         config: settings of the run.
-        console: where to show it (default: standard output).
+        console: where to show it.
         clock: returns the time in seconds; for tests.
         tell: called with each record, too.
     """
@@ -43,13 +43,11 @@ class Progress:
     def __init__(
         self,
         config: TrainConfig,
-        console: Console | None = None,
+        console: Console,
         clock: Callable[[], float] = time.monotonic,
         tell: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ) -> None:
-        self._tell = tell
-        self._console = console or plain_console()
-        self._clock = clock
+        self._console, self._clock, self._tell = console, clock, tell
         self._said = self._drawn = clock()
         self.state = RunState(config, clock())
         self._told = self.state.train  # the newest record that has a plain line

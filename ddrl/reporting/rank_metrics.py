@@ -10,7 +10,6 @@ import dataclasses
 import math
 import os
 import resource
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,13 +24,12 @@ part again."""
 
 
 def resident_mb() -> float:
-    """Resident memory of this process in MB (10^6 bytes), or its peak if the system tells only that."""
+    """Resident memory of this process in MB (10^6 bytes), or its peak if /proc cannot be read."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 @dataclasses.dataclass(eq=False)

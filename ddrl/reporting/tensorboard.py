@@ -13,7 +13,6 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from ddrl.reporting.callbacks import Callback, Record, RunContext
 from ddrl.reporting.metrics import cannot_write, scalars
@@ -42,7 +41,7 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def record(data: bytes) -> bytes:
+def framed(data: bytes) -> bytes:
     """One TFRecord: length, masked CRC of the length, data, masked CRC of the data."""
     length = struct.pack("<Q", len(data))
     return length + _masked_crc(length) + data + _masked_crc(data)
@@ -57,44 +56,30 @@ def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> b
 
 
 class TensorBoard(Callback):
-    """Writes the numbers of a run to an events file in its directory, over agent steps.
+    """Writes the numbers of a run to a new events file in its directory, over agent steps; each record at once.
 
     Raises:
         UsageError: the file cannot be written.
     """
 
     def __init__(self, context: RunContext) -> None:
+        now = time.time()
+        name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
+        version = b"\x09" + struct.pack("<d", now) + _field(3, b"brain.Event:2")
         try:
-            self._events = EventWriter(context.run_dir)
+            self._file = open(context.run_dir / name, "xb", buffering=0)  # noqa: SIM115 - on_end() closes it
+            self._file.write(framed(version))
         except OSError as error:
             raise cannot_write(context.run_dir, error) from error
 
     def on_metrics(self, record: Record) -> None:
         kept = {tag: value for tag, value in scalars(record).items() if abs(value) <= LARGEST}
-        self._events.write(int(record.get("agent_steps", 0)), kept)
+        if kept:
+            self._file.write(framed(scalar_event(time.time(), int(record.get("agent_steps", 0)), kept)))
 
     on_evaluation = on_metrics
 
     def on_end(self, result: Record) -> None:
-        self._events.close()
-
-
-class EventWriter:
-    """Appends scalars to a new events file in a directory; every call reaches the file at once."""
-
-    def __init__(self, directory: str | Path) -> None:
-        now = time.time()
-        name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
-        self._file = open(Path(directory) / name, "xb", buffering=0)  # noqa: SIM115 - close() closes it
-        version = b"\x09" + struct.pack("<d", now) + _field(3, b"brain.Event:2")
-        self._file.write(record(version))
-
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Append one event, of `scalars` by tag. `step` is the horizontal axis in TensorBoard."""
-        if scalars:
-            self._file.write(record(scalar_event(time.time(), step, scalars)))
-
-    def close(self) -> None:
         self._file.close()
 
 

@@ -28,15 +28,11 @@ def pace(records: Sequence[Mapping[str, Any]], config: TrainConfig, parameters: 
     return [_pace(train), *_advice(train, config, parameters)]
 
 
-def _mean_split(train: Sequence[Mapping[str, Any]], role: str) -> dict[str, float]:
-    splits = [record["time_split"][role] for record in train if role in record.get("time_split", {})]
-    names = {name for split in splits for name in split}
-    return {name: statistics.mean(split.get(name, 0.0) for split in splits) for name in names}
-
-
 def server_busy(train: Sequence[Mapping[str, Any]]) -> float:
     """Share of their time that the servers handled messages, 0 to 1."""
-    return sum(_mean_split(train, "parameter_server").values())
+    splits = [record.get("time_split", {}).get("parameter_server") for record in train]
+    shares = [sum(split.values()) for split in splits if split is not None]
+    return statistics.mean(shares) if shares else 0.0
 
 
 def waiting_for_slowest(train: Sequence[Mapping[str, Any]]) -> tuple[str, float, float] | None:

@@ -26,7 +26,7 @@ from ddrl.exchange.transport import Transport
 from ddrl.floating_point import flush_denormals
 from ddrl.job.exits import refuse_exits
 from ddrl.job.layout import JobContext, JobLayout
-from ddrl.job.role import Role, RoleLost, StopSignal, Topic, failure_of, json_blob, run_roles, waiter_with_alarm
+from ddrl.job.role import Role, RoleLost, Topic, failure_of, json_blob, run_roles, stop_on_signals, waiter_with_alarm
 from ddrl.job.watchdog import Watchdog
 from ddrl.job.word import WordRole
 from ddrl.lazy import import_tensorflow
@@ -71,7 +71,7 @@ def run(
             and aborts the job.
     """
     flush_denormals()
-    StopSignal(run_dir)
+    stop_on_signals(run_dir)
     try:
         if config.single_process:
             return _run_single(config, run_dir, resume, at_end, evaluates_only, spent_seconds)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ddrl import checks, rundir, sealed
 from ddrl.files import tail
 from ddrl.reporting.metrics import is_sound, minutes_began, whole
+from ddrl.reporting.texts import duration
 from ddrl.run_lock import is_lively
 from ddrl.wording import counted, plural
 
@@ -128,8 +129,6 @@ def _done(run: Mapping[str, Any], train: Mapping[str, Any], resumed: Mapping[str
 
 def _outlook(phase: Any, left: float | None) -> str:
     """A text such as ', evaluating, 1:02 left'; it names no phase while the run trains, and no time if that is None."""
-    from ddrl.reporting.texts import duration
-
     told = f", {phase}" if phase and isinstance(phase, str) and phase != "training" else ""
     return told + ("" if left is None else f", {duration(left)} left")
 

@@ -57,7 +57,7 @@ def common(warning: int = WARNING_SECONDS) -> list[str]:
     return ["--open-mode=append", "--requeue", f"--signal=B:USR1@{warning}"]
 
 
-def minutes_for(minutes: float, warning: int = WARNING_SECONDS, trained: float = 0.0) -> str:
+def minutes_for(minutes: float, warning: int, trained: float = 0.0) -> str:
     """The option for the time limit of a run of so many minutes, with time for its start, last evaluation and end.
 
     Args:

@@ -18,7 +18,7 @@ READ_SECONDS = 30.0
 READ = """\
 bash -n "$1" || exit
 source "$1" >&2
-for name in RUNS VENV "${!SBATCH_@}"; do printf '%s=%s\\0' "$name" "${!name-}"; done
+for name in RUNS "${!SBATCH_@}"; do printf '%s=%s\\0' "$name" "${!name-}"; done
 """
 """A program of bash that prints the settings which are needed before a job begins. $1 is the site file, whose last
 command may fail without harm."""
@@ -30,13 +30,11 @@ class Site(NamedTuple):
     Attributes:
         path: path of the file; None without one.
         runs: directory in which run directories are made.
-        venv: the virtual environment of the jobs; empty if their PATH has ddrl.
         variables: SBATCH_ACCOUNT and other variables that sbatch reads, without empty ones.
     """
 
     path: Path | None
     runs: Path
-    venv: str
     variables: Mapping[str, str]
 
 
@@ -72,7 +70,7 @@ def read(path: Path | None) -> Site:
         UsageError: bash cannot read it.
     """
     if path is None:
-        return Site(None, Path("runs").absolute(), "", {})
+        return Site(None, Path("runs").absolute(), {})
     # The file is an argument of bash, not a part of its program.
     command = ["bash", "-c", READ, "bash", str(path)]
     try:
@@ -84,8 +82,8 @@ def read(path: Path | None) -> Site:
         raise UsageError(f"{path}: bash cannot read it ({said[-1] if said else 'no reason given'}); fix it")
     pairs = (entry.partition("=") for entry in os.fsdecode(done.stdout).split("\0") if entry)
     found = {name: value for name, _, value in pairs}
-    runs, venv = found.pop("RUNS"), found.pop("VENV")
-    return Site(path, Path(runs or "runs").absolute(), venv, {name: value for name, value in found.items() if value})
+    runs = Path(found.pop("RUNS") or "runs").absolute()
+    return Site(path, runs, {name: value for name, value in found.items() if value})
 
 
 def write_example(path: Path, venv: str) -> None:
@@ -99,7 +97,7 @@ def write_example(path: Path, venv: str) -> None:
         UsageError: the file exists, or cannot be written.
     """
     lines = EXAMPLE.read_text().splitlines(keepends=True)
-    settings = {"VENV": _assignment("VENV", venv), "RUNS": "RUNS=$HOME/runs"}
+    settings = {"VENV": f"VENV={shlex.quote(venv) if venv else ''}", "RUNS": "RUNS=$HOME/runs"}
     for number, line in enumerate(lines):
         name = line.partition("=")[0]
         if name in settings:
@@ -112,7 +110,3 @@ def write_example(path: Path, venv: str) -> None:
         raise UsageError(f"{path} exists already; edit it, or name another file") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; name a file that can be written") from error
-
-
-def _assignment(name: str, value: str) -> str:
-    return f"{name}={shlex.quote(value) if value else ''}"

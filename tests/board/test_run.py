@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import time
@@ -17,7 +18,7 @@ from tests.board.runs import end, evaluation, make_run, train_record
 
 
 def seen(path, name="run"):
-    run = BoardRun(1, path, name)
+    run = BoardRun(1, path, name, itertools.count(1))
     run.look()
     return run
 

@@ -231,8 +231,8 @@ def test_swap_is_the_same_on_every_run():
     starts = [[row[0] for row in rows[::10]] for rows in by_environment(runs[0]).values()]
     assert len({tuple(one) for one in starts}) > 1
     assert any(one[0] != one[1] for one in starts), "both instances play the same episodes"
-    instances = env._simulators[0].instances
-    assert isinstance(env._simulators[0], SwappingSimulator) and instances[0] is not instances[1]
+    simulator = env._simulators[0]
+    assert isinstance(simulator, SwappingSimulator) and simulator.env is not simulator._spare
 
 
 def test_the_native_path_and_evaluation():
