@@ -93,3 +93,24 @@ def read_as(content: str, remedy: str, not_in: str = "") -> Iterator[None]:
         if any(frame.f_code.co_name == not_in for frame, _ in traceback.walk_tb(error.__traceback__)):
             raise
         raise UsageError(f"{content} is malformed ({in_one_line(error):.200}): {remedy}") from error
+
+
+@contextlib.contextmanager
+def written(place: str, remedy: str, new: bool = False) -> Iterator[None]:
+    """Context manager for code that writes files: an error of the system becomes a UsageError of one line.
+
+    Args:
+        place: the option and its value, for the message.
+        remedy: what the user can do, for the message.
+        new: the code makes a file that must not be there yet.
+
+    Raises:
+        FileExistsError: `new` is true, and it is there.
+        UsageError: '`place`: why; `remedy`'.
+    """
+    try:
+        yield
+    except OSError as error:
+        if new and isinstance(error, FileExistsError):
+            raise
+        raise UsageError(f"{place}: {error.strerror}; {remedy}") from error

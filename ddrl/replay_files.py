@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def check_replays(run_dir: Path, checkpoint: Checkpoint, read: bool = True) -> N
 
 def check_files(files: Sequence[ReplayFile], read: bool) -> None:
     """As `check_replays`, for the result of `files_of`."""
-    check = storage.check_file if read else storage.check_size
+    check: Callable[..., None] = storage.read if read else storage.check_size
     with ThreadPoolExecutor(READERS) as readers:
         for _ in readers.map(lambda file: check(*file), files):
             pass

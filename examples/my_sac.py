@@ -34,7 +34,7 @@ from ddrl.config import (
 from ddrl.lazy import tf
 from ddrl.networks.dense import BoundedNetwork, flat_observations, tower_outputs, tower_tensors
 from ddrl.ops import distributions
-from ddrl.ops.draws import component_uniforms, normals
+from ddrl.ops.draws import normals, several_uniforms
 from ddrl.structured import inputs_of
 from ddrl.types import Continuous, LossOutput, PolicyValue
 
@@ -175,7 +175,7 @@ def draw(config: MySACConfig, exploration: Any) -> Any:
     low, high = np.array(exploration.space.low), np.array(exploration.space.high)
 
     def actions(policy: np.ndarray, seed: int, environments: np.ndarray, counts: np.ndarray) -> tuple[Any, Any]:
-        uniform = component_uniforms(seed, environments, counts, len(low))
+        uniform = several_uniforms(seed, environments, counts, 2 * len(low))
         _, mean, log_deviation = np.split(policy.astype(np.float64), 3, axis=1)
         drawn = (np.tanh(mean + np.exp(log_deviation) * normals(uniform)) + 1.0) / 2.0
         at_random = exploration.agent_steps(counts)[:, None] < 0

@@ -30,7 +30,7 @@ from ddrl.config import (
 from ddrl.lazy import tf
 from ddrl.networks.soft_actor_critic import LOG_TEMPERATURE, SoftActorCriticNetwork
 from ddrl.ops import q_learning
-from ddrl.ops.draws import Draw, component_uniforms, normals
+from ddrl.ops.draws import Draw, normals, several_uniforms
 from ddrl.types import Continuous, LossContext, LossOutput, Machine, Replayed
 
 GAME = "Pendulum-v1"  # where none is named
@@ -150,7 +150,7 @@ def draw(config: SACConfig, exploration: Exploration) -> Draw:
     def drawn(
         policy: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        uniform = component_uniforms(seed, simulators, counts, len(low))
+        uniform = several_uniforms(seed, simulators, counts, 2 * len(low))
         _, mean, log_deviation = np.split(policy.astype(np.float64), 3, axis=1)
         squashed = np.tanh(mean + np.exp(log_deviation) * normals(uniform))
         at_random = (exploration.agent_steps(counts) < 0)[:, None]

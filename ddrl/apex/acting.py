@@ -52,10 +52,8 @@ class Link:
     def first(self) -> Snapshot:
         """Waits for the first parameters."""
         with self._changed:
-            self._changed.wait_for(lambda: self._newest is not None)
-        snapshot = self.newest(-1)
-        if snapshot is None:
-            raise RuntimeError("parameters were announced, but are not here")
+            while (snapshot := self.newest(-1)) is None:
+                self._changed.wait()
         return snapshot
 
     def send(self, kind: Frame, number: int = 0, data: bytes = b"") -> None:

@@ -170,7 +170,7 @@ class ActorRole:
             self._asked = True
         if not self._fetching:
             self._fetching = True
-            latest = self.reader.latest()
+            latest = self.reader.latest
             self.transport.send(self.reader.fetch(0 if latest is None else latest.version + 1))
 
     def _on_published(self, message: Message) -> None:
@@ -181,7 +181,7 @@ class ActorRole:
             self._give()
 
     def _give(self) -> None:
-        latest = self.reader.latest()
+        latest = self.reader.latest
         if self.child is not None and self._asked and latest is not None and latest.version > self._has:
             self._asked, self._has = False, latest.version
             self.child.send(Frame.PARAMETERS, latest.version, np.ascontiguousarray(latest.parameters))

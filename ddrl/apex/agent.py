@@ -49,7 +49,7 @@ def segment_maker(
         environment,
         Policy(network, shape, dtype, (environment.num_envs,)),
         metrics,
-        **actor_arguments(config, [environment], 0, actor) | {"seed": seed},
+        **actor_arguments(config, environment, 0, actor) | {"seed": seed},
         draw=exploration(config, metrics, network.action_space),
         discount=lambda version: config.algorithm.discount,
         transform_reward=transform_of(config, metrics),

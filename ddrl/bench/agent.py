@@ -57,7 +57,7 @@ def measure(arguments: AgentArguments) -> dict[str, Any]:
 
 def untrained(game: str) -> Any:
     """An agent with the initial parameters of BA3C's defaults."""
-    from ddrl.algorithms import network_for
+    from ddrl.builders.agent import network_for
     from ddrl.envs import make_environment
     from ddrl.evaluation.agent import Agent
 
@@ -65,9 +65,7 @@ def untrained(game: str) -> Any:
     environment = make_environment(config.environment, 1, training=False)
     try:
         with quiet_libraries():
-            network = network_for(
-                config, environment.observation_shape, environment.observation_dtype, environment.action_space
-            )
+            network = network_for(config, environment)
             parameters = network.initial_parameters(config.run.seed)
             start = Checkpoint(0, 0, 0, 0.0, parameters, {}, 0, network.parameter_shapes, {})
             return Agent(config, start, environment)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.fuzz_flips import CHANGED, KINDS, TRACEBACK, Flip, Flips, flip_many, make_runs, table
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +68,10 @@ def measure(arguments: FuzzArguments) -> dict[str, Any]:
 def _flips(arguments: FuzzArguments) -> list[Flip]:
     with tempfile.TemporaryDirectory() as temporary:
         directory, copies = Path(arguments.directory or temporary), Path(temporary, "copies")
-        try:
+        with written(f"--directory {directory}", "name one that can be written"):
             directory.mkdir(parents=True, exist_ok=True)
             copies.mkdir()
             flips = Flips(make_runs(directory, arguments.runs), copies, arguments.seed)
-        except OSError as error:
-            raise UsageError(f"--directory {directory}: {error.strerror}; name one that can be written") from error
         with contextlib.closing(flips):
             return flip_many(flips, arguments.flips)
 

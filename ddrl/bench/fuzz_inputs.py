@@ -36,7 +36,8 @@ MACHINE = Machine(2, 16 * 10**9)
 LONGEST_LINE = 600  # characters of a refusal
 LONGEST_SECONDS = 10.0  # for one input: a parser that takes longer probably has no bound at all
 
-
+ODD_NUMBERS = ("", "²", "٣", "1e400", "-0", "9" * 400, "9" * 5000)
+KNOWN_WORDS = ("None", "True", "swap", "pong", "adam", "linear", "--", "-h")
 ENTRY = {"name": "replay-000001-weights.bin", "bytes": 8, "sha256": "0" * 64}
 ENVIRONMENT = {
     "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "2(x2)",
@@ -125,10 +126,8 @@ def _parsers(directory: Path) -> dict[str, tuple[Any, Callable[[Any], object], t
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
         max_leaves=6,
     )
-    odd = st.sampled_from(["", "²", "٣", "1e400", "-0", "9" * 400, "9" * 5000])
-    numbers = st.integers().map(str) | st.floats().map(str) | odd
-    known = st.sampled_from(["None", "True", "swap", "pong", "adam", "linear", "--", "-h"])
-    words = numbers | st.text(max_size=6) | known
+    numbers = st.integers().map(str) | st.floats().map(str) | st.sampled_from(ODD_NUMBERS)
+    words = numbers | st.text(max_size=6) | st.sampled_from(KNOWN_WORDS)
     command_lines = st.tuples(
         st.sampled_from(list(algorithms.names())), st.lists(st.tuples(st.sampled_from(_options()), words), max_size=4)
     ).map(lambda line: [line[0], *(word for pair in line[1] for word in pair)])

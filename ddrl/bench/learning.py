@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
-from ddrl.bench.peers import how_to_install, peer_command, peer_result
+from ddrl.bench.peers import command_or_note, peer_result
 from ddrl.bench.runs import train_records
 from ddrl.config import TrainConfig
 from ddrl.options.train_options import parse
@@ -85,11 +84,7 @@ def measure(arguments: LearningArguments) -> dict[str, Any]:
     Raises:
         UsageError: settings that do not go together, ours or the peer failed, or the peer is not in that environment.
     """
-    if not arguments.peer_python:
-        print(f"ddrl: only ours is measured; to measure {PEER}, too: {how_to_install(PEER)}", file=sys.stderr)
-    command = (
-        peer_command(arguments.peer_python, PEER, "peer_program.py", f"{PEER}-score") if arguments.peer_python else []
-    )
+    command = command_or_note(arguments.peer_python, PEER, f"{PEER}-score")
     seeds = range(arguments.seed, arguments.seed + arguments.repeats)
     configs = [_config(arguments, seed) for seed in seeds]  # refuses invalid settings before the peer runs
     ours: list[int | None] = []

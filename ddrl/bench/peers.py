@@ -108,10 +108,10 @@ class PeersArguments(TakesTrainOptions):
         return [*OURS[self.algorithm].split(), *common, *self.train_options]
 
     def command(self) -> list[str]:
-        """The command that runs the peer. Raises UsageError if there is no such Python."""
+        """The command that runs the peer; see `command_or_note`. Raises UsageError if there is no such Python."""
         settings = [*PEERS[self.algorithm][self.library].split(), *self.peer_options.split()]
         times = ["--seconds", f"{self.seconds:g}", "--warm-up-seconds", f"{WARM_UP_SECONDS:g}"]
-        return peer_command(self.peer_python, self.library, "peer_program.py", self.library, *settings, *times)
+        return command_or_note(self.peer_python, self.library, self.library, *settings, *times)
 
 
 def peer_command(python: str, peer: str, program: str, *arguments: str) -> list[str]:
@@ -124,6 +124,14 @@ def peer_command(python: str, peer: str, program: str, *arguments: str) -> list[
     """
     check_python(python, peer)
     return [os.path.abspath(python), "-I", str(Path(__file__).with_name(program)), *arguments]
+
+
+def command_or_note(python: str, peer: str, *arguments: str) -> list[str]:
+    """The command that runs peer_program.py, see `peer_command`; empty, after a note to the user, without a Python."""
+    if python:
+        return peer_command(python, peer, "peer_program.py", *arguments)
+    print(f"ddrl: only ours is measured; to measure {peer}, too: {how_to_install(peer)}", file=sys.stderr)
+    return []
 
 
 def check_python(python: str, peer: str) -> None:
@@ -148,15 +156,13 @@ def measure(arguments: PeersArguments) -> dict[str, Any]:
         UsageError: ours or the peer failed, or the peer is not in that environment.
     """
     config, peer, seconds = parse(arguments.ours, this_machine()).config, arguments.library, arguments.seconds
-    command = arguments.command() if arguments.peer_python else None
-    if command is None:
-        print(f"ddrl: only ours is measured; to measure {peer}, too: {how_to_install(peer)}", file=sys.stderr)
+    command = arguments.command()
     load = [os.getloadavg()[0]]
     if load[0] > QUIET_LOAD:
         print(f"ddrl: load {load[0]:.1f} before the start: measure when nothing else runs", file=sys.stderr)
     rooflines, ours, peers = [_roofline(config, arguments.roofline_seconds)], [], []
     for _ in range(arguments.rounds):
-        if command is not None:
+        if command:
             peers.append(peer_result(command, peer, WARM_UP_SECONDS + 2 * seconds))
         ours.append(_ours(config, seconds))
     rooflines.append(_roofline(config, arguments.roofline_seconds))

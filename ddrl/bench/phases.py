@@ -51,8 +51,7 @@ def on_cores(config: TrainConfig, kind: str, cores: Sequence[Sequence[int]], sec
 
 def answers(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the network's compute type once all is ready; then, for each request, the units done and their rate."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, first["cores"])
+    os.sched_setaffinity(0, first["cores"])
     phases, dtype = KINDS[first["kind"]](config_from_dict(first["config"]), len(first["cores"]))
     for work in phases.values():  # traces, and starts the simulators
         work(), work()

@@ -6,8 +6,6 @@ A shard of Ape-X's replay is measured by `ddrl.bench.replay_shard`.
 from __future__ import annotations
 
 import dataclasses
-import os
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +16,7 @@ from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.placement.resources import available_memory
 from ddrl.replay.replay import Replay, check_memory
 from ddrl.replay.sum_tree import SumTree
+from ddrl.reporting.rank_metrics import resident_mb
 from ddrl.types import Unroll
 
 OBSERVATION, STACK = (4, 84, 84), 4
@@ -89,12 +88,12 @@ def measure(arguments: ReplayArguments) -> dict[str, Any]:
         return replay_shard.measure(*given)
     kind = (arguments.replay_capacity, arguments.simulators, OBSERVATION, np.uint8)
     check_memory(Replay.bytes_for(*kind, stack=STACK, n_step=arguments.n_step), available_memory())
-    before, unroll = resident_bytes(), endless_unroll(arguments.simulators)
+    before, unroll = resident_mb(), endless_unroll(arguments.simulators)
     replay = Replay(*kind, stack=STACK, n_step=arguments.n_step, priority_exponent=arguments.priority_exponent)
     for _ in range(arguments.replay_capacity // unroll.reward.size + 2):
         replay.add(unroll)
-    taken = resident_bytes() - before
-    values = {**_rates(arguments, replay, unroll), "cores": 1, "bytes_per_transition": round(taken / replay.size, 1)}
+    taken = 1e6 * (resident_mb() - before)
+    values = {**_rates(arguments, replay, unroll), "bytes_per_transition": round(taken / replay.size, 1)}
     del replay
     return {**values, **_tree(arguments), **arguments.settings("tree_items")}
 
@@ -116,11 +115,6 @@ def endless_unroll(simulators: int) -> Unroll:
         behaviour_log_prob=-ones,
         behaviour_version=np.zeros(shape, np.int64),
     )
-
-
-def resident_bytes() -> int:
-    """The resident memory of this process, in bytes (Linux only)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _rates(arguments: ReplayArguments, replay: Replay, unroll: Unroll) -> dict[str, float]:

@@ -32,21 +32,15 @@ def measure_roofline(config: TrainConfig, seconds: float, cores: int) -> dict[st
         cores: number of processes, at most the number of cores that this process may use.
 
     Returns:
-        JSON types: `env` and `inference` (agent steps/s of one core), `gradient` (data-points/s of one core), if the
-        configuration `has_targets`, `target` (transitions/s of one core), `update` (updates of all parameters/s of one
-        core), `layout` (layouts of new weights for acting/s of one core), `roofline` (agent steps/s of all cores, see
-        `combine`), `uses`, `cores`, `simulators`, `inference_batch`, `gradient_batch`, `network`, `dtype`, `game`,
-        `protocol`.
+        JSON types: the rates of the parts (in UNITS), `roofline` (see `combine`), and the settings that matter.
 
     Raises:
         UsageError: there are not so many cores, the settings cannot run, they are those of Ape-X, or a measuring
             process died or did not answer in time.
     """
     if config.apex.actors:
-        raise UsageError(
-            f"{config.title}: its actors and its learner do not wait for each other, so no roofline joins their rates; "
-            "use ddrl bench actors and ddrl bench learner"
-        )
+        why = "its actors and its learner do not wait for each other, so no roofline joins their rates"
+        raise UsageError(f"{config.title}: {why}; use ddrl bench actors and ddrl bench learner")
     available = usable_cores()
     if not 1 <= cores <= len(available):
         raise UsageError(f"--cores {cores}: choose 1 to {len(available)}, as many as this process may use")
@@ -160,7 +154,7 @@ def config_of(arguments: RooflineArguments) -> TrainConfig:
     """The TrainConfig to measure."""
     given = {name: value for name, value in arguments.settings().items() if value}
     network = {name: given[name] for name in ("network", "compute_dtype") if name in given}
-    optimizer = {name: given[name] for name in ("batch_size",) if name in given}
+    optimizer = {"batch_size": arguments.batch_size} if arguments.batch_size else {}
     config = preset(arguments.preset, arguments.game or None, this_machine())
     return config.changed(network=network, optimizer=optimizer, run={"plugins": plugin_modules.loaded()})
 

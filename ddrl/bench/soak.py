@@ -21,7 +21,7 @@ from ddrl import checks
 from ddrl.bench.benchmark import Benchmark, BenchmarkArguments
 from ddrl.bench.runs import start_train
 from ddrl.checkpoint import list_checkpoints
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 from ddrl.json_lines import JsonLines
 from ddrl.launch.processes import Interrupts, children
 from ddrl.placement import start
@@ -63,12 +63,10 @@ def measure(arguments: SoakArguments) -> dict[str, Any]:
         UsageError: the directory cannot be written.
     """
     directory = Path(arguments.directory)
-    try:
+    with written(f"--directory {directory}", "name one that can be written"):
         directory.mkdir(parents=True, exist_ok=True)
         status = train_leg(arguments, directory)
         samples = JsonLines(directory / SAMPLES).read()
-    except OSError as error:
-        raise UsageError(f"--directory {directory}: {error.strerror}; name one that can be written") from error
     if status != 0:
         print(f"the leg ended with status {status}: see {directory / OUTPUT}", file=sys.stderr)
     return summary(samples) | {"status": status}

@@ -160,10 +160,12 @@ def _schedule(
     transform_reward: Transform,
 ) -> Schedule:
     shape, dtype = environments[0].observation_shape, environments[0].observation_dtype
-    common = [actor_arguments(config, environments, group, worker) for group in range(len(environments))]
     draw = exploration(config, metrics, network.action_space)
     of_groups: Sequence[RunningReturns | None] = returns or [None] * len(environments)
-    common = [{**arguments, "draw": draw, "returns": own} for arguments, own in zip(common, of_groups, strict=True)]
+    common = [
+        actor_arguments(config, environment, group, worker) | {"draw": draw, "returns": own}
+        for group, (environment, own) in enumerate(zip(environments, of_groups, strict=True))
+    ]
     data = config.algorithm.learns_from
     if isinstance(data, FromDataPoints):
         of_points = Policy(network, shape, dtype, (environments[0].batch_size,))
@@ -214,11 +216,8 @@ def _policies_of_groups(
     return [predictors.of_group(group) for group in range(len(environments))]
 
 
-def actor_arguments(
-    config: TrainConfig, environments: list[VectorEnvironment], group: int, worker: int
-) -> dict[str, Any]:
-    """What the actor of a group of environments is told of its place among all."""
-    environment = environments[group]
+def actor_arguments(config: TrainConfig, environment: VectorEnvironment, group: int, worker: int) -> dict[str, Any]:
+    """What the actor of a group's environment is told of its place among all."""
     return {
         "first_id": worker * config.rows + group * environment.num_envs,
         "seed": config.run.seed,

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddrl.errors import UsageError
 from ddrl.ops.action_masks import legal
-from ddrl.ops.draws import draw_for, exploration_numbers, greedy_actions, random_instead, several_uniforms
+from ddrl.ops.draws import draw_for, greedy_actions, random_instead, several_uniforms
 from ddrl.structured import split_components
 from ddrl.types import ActionSpace, Continuous, MultiDiscrete
 
@@ -64,7 +64,7 @@ class GreedyActions:
     def _explore(self, actions: np.ndarray, rows: np.ndarray, logits: np.ndarray) -> np.ndarray:
         if not self._epsilon:
             return actions
-        numbers = exploration_numbers(self._seed, rows, self._steps[rows])
+        numbers = several_uniforms(self._seed, rows, self._steps[rows], 2).T
         self._steps[rows] += 1
         return random_instead(actions, logits, self._epsilon, *numbers)
 

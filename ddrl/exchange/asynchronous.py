@@ -57,8 +57,7 @@ class AsynchronousCoordinator(Coordinator):
         ]
 
     def command(self) -> tuple[list[Message], Closed]:
-        flags, self._flags = self._flags & ~Flag.WITH_UPDATE | Flag.COMMAND, Flag.NONE
-        self.stopped = self.stopped or bool(flags & Flag.STOP)
+        flags = self._take_flags() | Flag.COMMAND
         self._sent_rate = self.learning_rate(self.version)
         header = Header(Kind.COMMIT, step=self.step, version=self.version, flags=flags, value=self._sent_rate)
         closed = Closed(self.step, self.version, (), 0, (), float("nan"), flags)

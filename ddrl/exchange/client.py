@@ -182,6 +182,9 @@ class Reader:
     Args:
         servers: process of each shard, by shard index.
         ranges: [start, stop) of each shard in the flat vector.
+
+    Attributes:
+        latest: the newest version that was read from all shards; None before the first.
     """
 
     def __init__(self, servers: Sequence[int], ranges: Sequence[tuple[int, int]]):
@@ -189,7 +192,7 @@ class Reader:
         self.wanted = -1
         self.assembler = Assembler(ranges)
         self._newest: dict[int, int] = {}
-        self._latest: Snapshot | None = None
+        self.latest: Snapshot | None = None
         self._again = False  # whether the shards that are behind were asked once more
         self._ahead = 1  # updates from the newest version to the one that all shards are asked for
 
@@ -198,10 +201,6 @@ class Reader:
         self.wanted, self._again = version, False
         self._newest.clear()
         return [self._request(process) for process in self.servers]
-
-    def latest(self) -> Snapshot | None:
-        """The newest version that was read from all shards; None before the first."""
-        return self._latest
 
     def handle(self, header: Header, payload: np.ndarray) -> tuple[list[Message], Snapshot | None]:
         """Takes a PUBLISHED message; if all shards have answered and their versions differ, asks again.
@@ -218,8 +217,8 @@ class Reader:
         if parameters is not None:
             self._newest.clear()
             self._ahead = max(1, self._ahead // 2)
-            self._latest = Snapshot(header.version, -1, parameters)
-            return [], self._latest
+            self.latest = Snapshot(header.version, -1, parameters)
+            return [], self.latest
         if len(self._newest) < len(self.servers):
             return [], None
         return self._ask_again(max(self._newest.values())), None

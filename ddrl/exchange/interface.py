@@ -154,10 +154,6 @@ class Server(ABC):
         """Counters for the metrics: name -> total so far."""
         return {}
 
-    def gauges(self) -> dict[str, float]:
-        """Gauges for the metrics: name -> value now."""
-        return {}
-
     def close(self) -> None:
         """Frees resources of the host, such as shared memory."""
         return
@@ -273,6 +269,12 @@ class Coordinator(ABC):
         if flags & Flag.STOP and not flags & Flag.WITH_UPDATE:
             self._flags &= ~Flag.WITH_UPDATE
         self._flags |= flags
+
+    def _take_flags(self) -> Flag:
+        """The requested flags, which are no longer requested then."""
+        flags, self._flags = self._flags & ~Flag.WITH_UPDATE, Flag.NONE
+        self.stopped = self.stopped or bool(flags & Flag.STOP)
+        return flags
 
     def worker_lost(self, worker: int) -> list[Message]:
         """Removes a dead worker from those that train; returns messages to the servers."""

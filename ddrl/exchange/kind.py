@@ -89,10 +89,10 @@ class WithoutServers(Exchange):
     """An exchange among the workers, without ranks that only serve: every worker's process hosts a server.
 
     Attributes:
-        members: what it does with the gradients of a step, for error messages that say why there is no quorum.
+        why_no_quorum: what it does with gradients instead of closing steps with some of them, for error messages.
     """
 
-    members: str
+    why_no_quorum: str
 
     def check(self, config: ExchangeConfig) -> None:
         super().check(config)
@@ -100,8 +100,8 @@ class WithoutServers(Exchange):
             checks.refuse(config, "parameter_servers", f"--exchange {self.name} has none; leave it out, or use 0")
         if config.chief == "dedicated":
             checks.refuse(config, "chief", f"with --exchange {self.name}, the chief is worker 0; use --chief trains")
-        why = f"--exchange {self.name} {self.members}; leave it at 0, or use --exchange parameter_server"
+        why = f"--exchange {self.name} {self.why_no_quorum}; leave it at 0, or use --exchange parameter_server"
         checks.unused(config, why, "quorum", "quorum_deadline_seconds")
         if config.updates == "asynchronous" and not self.asynchronous(config):
-            why = f"--exchange {self.name} {self.members}; use --exchange parameter_server or central_store"
+            why = f"--exchange {self.name} {self.why_no_quorum}; use --exchange parameter_server or central_store"
             checks.refuse(config, "updates", why)

@@ -143,8 +143,7 @@ class HeaderFormat:
 
     def __init__(self, workers: int):
         self.bitmap_words = max(1, (workers + 63) // 64)
-        self.words = 10 + 2 * self.bitmap_words
-        self.nbytes = 8 * self.words
+        self.nbytes = 8 * (10 + 2 * self.bitmap_words)
         self._fields = struct.Struct("<7q3d")
 
     def encode_into(self, header: Header, buffer: memoryview) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.lazy import tf
+from ddrl.networks.dense import head_outputs, layer_tensors
 from ddrl.networks.network import (
     Initializer,
     Network,
     Tensors,
     deviation_tensors,
+    heads_of,
     orthogonal,
     streams_of,
     truncated_normal,
@@ -220,15 +222,12 @@ def dense_tensors(
         features: numbers of the last image.
         action_space, head: which decide the heads.
     """
-    tensors: Tensors = []
-    streams = streams_of(action_space, head)
-    dense = [("dense", (features, architecture.neurons * len(streams)), architecture.dense_kernel)]
-    for head_name, width in (item for stream in streams for item in stream.items()):
-        is_value = head is None and head_name == "value"  # values of actions start near 0, as policies do
+    neurons, streams = architecture.neurons, streams_of(action_space, head)
+    tensors = layer_tensors("dense", features, neurons * len(streams), architecture.dense_kernel)
+    for name, width in heads_of(action_space, head).items():
+        is_value = head is None and name == "value"  # values of actions start near 0, as policies do
         kernel = architecture.value_kernel if is_value else architecture.policy_kernel
-        dense.append((head_name, (architecture.neurons, width), kernel))
-    for layer_name, widths, kernel in dense:
-        tensors += [(f"{layer_name}/kernel", widths, kernel), (f"{layer_name}/bias", (widths[1],), zeros)]
+        tensors += layer_tensors(name, neurons, width, kernel)
     return tensors + deviation_tensors(action_space)
 
 
@@ -246,12 +245,7 @@ def dense_outputs(prepared: dict[str, Any], x: Any, streams: list[dict[str, int]
     x = tf.matmul(x, prepared["dense/kernel"])
     # In float32 from here: also, with the bias apart oneDNN multiplies with its faster kernel.
     x = tf.cast(x, tf.float32) + prepared["dense/bias"]
-    x = tf.nn.relu(x) if relu else x
-    return {
-        head: tf.matmul(hidden, prepared[f"{head}/kernel"]) + prepared[f"{head}/bias"]
-        for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
-        for head in heads
-    }
+    return head_outputs(prepared, tf.nn.relu(x) if relu else x, streams)
 
 
 def check_image(name: str, observation_shape: tuple[int, ...]) -> None:

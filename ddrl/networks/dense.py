@@ -10,11 +10,30 @@ from typing import Any
 import numpy as np
 
 from ddrl.lazy import tf
-from ddrl.networks.network import Network, Tensors, ones, orthogonal, zeros
+from ddrl.networks.network import Initializer, Network, Tensors, ones, orthogonal, zeros
 from ddrl.structured import ACTION_MASK
 from ddrl.types import Continuous
 
 NORM_EPSILON = 1e-5  # beside the variance of a layer
+
+
+def layer_tensors(name: str, inputs: int, outputs: int, kernel: Initializer) -> Tensors:
+    """NAME/kernel [inputs, outputs], drawn by `kernel`, and NAME/bias, zero."""
+    return [(f"{name}/kernel", (inputs, outputs), kernel), (f"{name}/bias", (outputs,), zeros)]
+
+
+def layer_output(prepared: dict[str, Any], name: str, x: Any) -> Any:
+    """Layer NAME of x <float32>[B, inputs]: <float32>[B, outputs]."""
+    return tf.matmul(x, prepared[f"{name}/kernel"]) + prepared[f"{name}/bias"]
+
+
+def head_outputs(prepared: dict[str, Any], x: Any, streams: list[dict[str, int]]) -> dict[str, Any]:
+    """Of each head, <float32>[B, its width], where x <float32>[B, features] has the features of all `streams`."""
+    return {
+        head: layer_output(prepared, head, hidden)
+        for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
+        for head in heads
+    }
 
 
 def tower_tensors(
@@ -33,7 +52,7 @@ def tower_tensors(
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         rows = inputs + (beside_first if layer == 1 else 0)
         kernel = orthogonal(last_gain if layer == len(widths) - 2 else math.sqrt(2.0))
-        tensors += [(f"{tower}{layer}/kernel", (rows, outputs), kernel), (f"{tower}{layer}/bias", (outputs,), zeros)]
+        tensors += layer_tensors(f"{tower}{layer}", rows, outputs, kernel)
         if layer_norm and layer < len(widths) - 2:
             tensors += [(f"{tower}{layer}/scale", (outputs,), ones), (f"{tower}{layer}/offset", (outputs,), zeros)]
     return tensors
@@ -60,7 +79,7 @@ def tower_outputs(
     for layer in range(hidden + 1):
         if layer == 1 and beside_first is not None:
             x = tf.concat([x, beside_first], axis=1)
-        x = tf.matmul(x, prepared[f"{tower}{layer}/kernel"]) + prepared[f"{tower}{layer}/bias"]
+        x = layer_output(prepared, f"{tower}{layer}", x)
         if f"{tower}{layer}/scale" in prepared:
             x = _normalized(x) * prepared[f"{tower}{layer}/scale"] + prepared[f"{tower}{layer}/offset"]
         x = activation(x) if layer < hidden else x

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ddrl.config import NetworkConfig
-from ddrl.errors import UsageError
 from ddrl.lazy import tf
 from ddrl.networks.dense import BoundedNetwork, activation_named, flat_observations, tower_outputs, tower_tensors
-from ddrl.networks.network import Tensors
 from ddrl.structured import inputs_of
 from ddrl.types import Continuous, PolicyValue
 
@@ -37,7 +35,10 @@ class DeterministicNetwork(BoundedNetwork):
         observation_dtype: Any,
         action_space: Continuous,
     ) -> None:
-        tensors = deterministic_tensors(config, inputs_of(observation_shape, observation_dtype), action_space)
+        inputs, actions = inputs_of(observation_shape, observation_dtype), action_space.head_size
+        norm = config.layer_norm
+        tensors = tower_tensors("policy", (inputs, *config.policy_layers, actions), 0.01, layer_norm=norm)
+        tensors += tower_tensors("critic", (inputs, *config.critic_layers, 1), 0.01, actions, norm)
         super().__init__(tensors, observation_dtype, action_space)
         self._activation = config.activation
         self._depths = {"policy": len(config.policy_layers), "critic": len(config.critic_layers)}
@@ -59,21 +60,3 @@ class DeterministicNetwork(BoundedNetwork):
         activation = activation_named(self._activation, "tanh")
         values = tower_outputs(prepared, "critic", self._depths["critic"], inputs, activation, beside_first=actions)
         return tf.squeeze(values, axis=-1)
-
-
-def deterministic_tensors(config: NetworkConfig, inputs: int, action_space: Continuous) -> Tensors:
-    """Name, shape and initializer of each tensor of DPG's policy and critic, in the flat order.
-
-    Args:
-        config: sizes of the layers.
-        inputs: numbers of an observation.
-        action_space: whose components are the policy's outputs.
-
-    Raises:
-        UsageError: the actions are discrete.
-    """
-    if not isinstance(action_space, Continuous):
-        raise UsageError("dpg takes continuous actions, not discrete ones: train dqn, a2c, ppo or impala")
-    actions, norm = action_space.head_size, config.layer_norm
-    policy = tower_tensors("policy", (inputs, *config.policy_layers, actions), 0.01, layer_norm=norm)
-    return policy + tower_tensors("critic", (inputs, *config.critic_layers, 1), 0.01, actions, norm)

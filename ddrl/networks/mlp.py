@@ -6,7 +6,7 @@ from typing import Any
 
 from ddrl.config import NetworkConfig
 from ddrl.networks.dense import activation_named, flat_observations, tower_outputs, tower_tensors
-from ddrl.networks.network import Network, Tensors, deviation_tensors, streams_of
+from ddrl.networks.network import Network, Tensors, deviation_tensors, heads_of
 from ddrl.structured import inputs_of
 from ddrl.types import ActionSpace, QHead
 
@@ -42,7 +42,7 @@ class MLP(Network):
         self._hidden = config.hidden_layers or MLP_HIDDEN
         self._activation = config.activation
         tensors: Tensors = []
-        for tower, width in mlp_towers(action_space, head).items():
+        for tower, width in heads_of(action_space, head).items():
             widths = (inputs_of(observation_shape, observation_dtype), *self._hidden, width)
             gain = 1.0 if head is None and tower == "value" else 0.01
             tensors += tower_tensors(tower, widths, gain, layer_norm=config.layer_norm)
@@ -55,10 +55,5 @@ class MLP(Network):
         activation = activation_named(self._activation, "tanh")
         return {
             tower: tower_outputs(prepared, tower, len(self._hidden), inputs, activation)
-            for tower in mlp_towers(self.action_space, self.head)
+            for tower in heads_of(self.action_space, self.head)
         }
-
-
-def mlp_towers(action_space: ActionSpace, head: QHead | None) -> dict[str, int]:
-    """Name and width of each tower: every head has one."""
-    return {name: width for stream in streams_of(action_space, head) for name, width in stream.items()}

@@ -159,19 +159,6 @@ class Network:
             start += width
         return result
 
-    @staticmethod
-    def policy(head: Any, prepared: dict[str, Any]) -> Any:
-        """<float32>[B, P]: the policy head, with the logarithms of the deviations beside it if there are any.
-
-        Args:
-            head: <float32>[B, head size of the actions].
-            prepared: parameters, as `prepare` makes them.
-        """
-        deviations = prepared.get(LOG_DEVIATION)
-        if deviations is None:
-            return head
-        return tf.concat([head, tf.broadcast_to(deviations, tf.shape(head))], axis=1)
-
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """Name of each linear head -> <float32>[B, its width], of <observation dtype>[B, ...].
 
@@ -196,7 +183,9 @@ class Network:
             return PolicyValue(q, tf.reduce_max(q, axis=1))
         outputs = self.outputs(prepared, observations)
         policy = only_legal(outputs["policy"], observations)
-        return PolicyValue(self.policy(policy, prepared), tf.squeeze(outputs["value"], axis=-1))
+        if (deviations := prepared.get(LOG_DEVIATION)) is not None:
+            policy = tf.concat([policy, tf.broadcast_to(deviations, tf.shape(policy))], axis=1)
+        return PolicyValue(policy, tf.squeeze(outputs["value"], axis=-1))
 
     def action_values(self, prepared: dict[str, Any], observations: Any) -> Any:
         """Of a network with a `head`: Q <float32>[B, A], or with atoms logits of the returns <float32>[B, A, atoms].
@@ -338,6 +327,11 @@ def streams_of(action_space: ActionSpace, head: QHead | None) -> list[dict[str, 
     if head.dueling:
         return [{"value": each}, {"advantage": action_space.head_size * each}]
     return [{"q": action_space.head_size * each}]
+
+
+def heads_of(action_space: ActionSpace, head: QHead | None) -> dict[str, int]:
+    """Name and width of each linear head, of all streams: policy and value, or q, or value and advantage."""
+    return {name: width for stream in streams_of(action_space, head) for name, width in stream.items()}
 
 
 def deviation_tensors(action_space: ActionSpace) -> Tensors:

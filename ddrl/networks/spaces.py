@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl.networks.convolutional import channels_first
-from ddrl.networks.network import streams_of
+from ddrl.networks.network import heads_of
 from ddrl.structured import ACTION_MASK, field_types
 from ddrl.types import ActionSpace, QHead
 
@@ -32,7 +32,7 @@ class Spaces(NamedTuple):
     @property
     def outputs(self) -> dict[str, int]:
         """Name and width of each output: policy and value, or q, or of a dueling head value and advantage."""
-        return {name: width for stream in streams_of(self.actions, self.head) for name, width in stream.items()}
+        return heads_of(self.actions, self.head)
 
     @property
     def is_image(self) -> bool:

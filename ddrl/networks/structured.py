@@ -12,13 +12,13 @@ from ddrl.config import NetworkConfig
 from ddrl.errors import UsageError
 from ddrl.lazy import tf
 from ddrl.networks.convolutional import channels_first, channels_last, half_variance
-from ddrl.networks.dense import flat_observations
+from ddrl.networks.dense import flat_observations, head_outputs, layer_output, layer_tensors
 from ddrl.networks.network import (
-    Initializer,
     Network,
     Tensors,
     cut_vector,
     deviation_tensors,
+    heads_of,
     orthogonal,
     streams_of,
     zeros,
@@ -75,10 +75,10 @@ class StructuredNetwork(Network):
             self._branches[OTHERS] = DenseBranch(np.dtype(observation_dtype)[self._others])
         width, streams = IMAGE_FEATURES, streams_of(action_space, head)
         features = sum(branch.action_space.head_size for branch in self._branches.values())
-        self._own = dense_tensors("joined", features, width * len(streams), GAIN)
-        for name, outputs in (item for stream in streams for item in stream.items()):
+        self._own = layer_tensors("joined", features, width * len(streams), GAIN)
+        for name, outputs in heads_of(action_space, head).items():
             gain = 1.0 if head is None and name == "value" else 0.01
-            self._own += dense_tensors(name, width, outputs, orthogonal(gain))
+            self._own += layer_tensors(name, width, outputs, orthogonal(gain))
         self._own += deviation_tensors(action_space)
         tensors = [tensor for name, branch in self._branches.items() for tensor in branch_tensors(name, branch)]
         super().__init__(
@@ -112,24 +112,19 @@ class StructuredNetwork(Network):
         streams = streams_of(self.action_space, self.head)
         x = tf.concat(features, axis=1)
         x = half_variance(x) if len(streams) > 1 else x
-        x = tf.nn.relu(dense(prepared, "joined", x))
-        return {
-            name: dense(prepared, name, hidden)
-            for hidden, heads in zip(tf.split(x, len(streams), axis=1), streams)
-            for name in heads
-        }
+        return head_outputs(prepared, tf.nn.relu(layer_output(prepared, "joined", x)), streams)
 
 
 class DenseBranch(Network):
     """A dense layer over all fields of a structured type together."""
 
     def __init__(self, dtype: np.dtype) -> None:
-        tensors = dense_tensors("dense", inputs_of((), dtype), FEATURES, GAIN)
+        tensors = layer_tensors("dense", inputs_of((), dtype), FEATURES, GAIN)
         super().__init__(OTHERS, tensors, dtype, Discrete(FEATURES), "float32", QHead())
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
         """The features <float32>[B, FEATURES] of a dict of fields."""
-        return {"q": dense(prepared, "dense", flat_observations(observations, self.observation_scale))}
+        return {"q": layer_output(prepared, "dense", flat_observations(observations, self.observation_scale))}
 
 
 class SmallImageBranch(Network):
@@ -154,7 +149,7 @@ class SmallImageBranch(Network):
             tensors += [(f"conv{layer}/kernel", kernel, GAIN), (f"conv{layer}/bias", (filters,), zeros)]
             self._strides.append(stride)
             channels, sides = filters, [(side - SMALL_KERNEL) // stride + 1 for side in sides]
-        tensors += dense_tensors("dense", channels * math.prod(sides), IMAGE_FEATURES, GAIN)
+        tensors += layer_tensors("dense", channels * math.prod(sides), IMAGE_FEATURES, GAIN)
         super().__init__(name, tensors, dtype, Discrete(IMAGE_FEATURES), "float32", QHead())
 
     def outputs(self, prepared: dict[str, Any], observations: Any) -> dict[str, Any]:
@@ -164,17 +159,7 @@ class SmallImageBranch(Network):
         for layer, stride in enumerate(self._strides):
             x = tf.nn.conv2d(x, prepared[f"conv{layer}/kernel"], stride, "VALID")
             x = tf.nn.relu(tf.nn.bias_add(x, prepared[f"conv{layer}/bias"]))
-        return {"q": dense(prepared, "dense", tf.reshape(x, [-1, math.prod(x.shape[1:])]))}
-
-
-def dense_tensors(name: str, inputs: int, outputs: int, kernel: Initializer) -> Tensors:
-    """NAME/kernel [inputs, outputs], drawn by `kernel`, and NAME/bias."""
-    return [(f"{name}/kernel", (inputs, outputs), kernel), (f"{name}/bias", (outputs,), zeros)]
-
-
-def dense(prepared: dict[str, Any], name: str, x: Any) -> Any:
-    """Layer NAME of x <float32>[B, inputs]: <float32>[B, outputs]."""
-    return tf.matmul(x, prepared[f"{name}/kernel"]) + prepared[f"{name}/bias"]
+        return {"q": layer_output(prepared, "dense", tf.reshape(x, [-1, math.prod(x.shape[1:])]))}
 
 
 def branch_tensors(name: str, branch: Network) -> Tensors:

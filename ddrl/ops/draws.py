@@ -104,19 +104,7 @@ def _draw_gaussian(
     policy: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Actions <float32>[b, A] of a diagonal Gaussian."""
-    return gaussian_actions(policy, normals(component_uniforms(seed, simulators, counts, policy.shape[1] // 2)))
-
-
-def component_uniforms(seed: int, simulators: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    """Two numbers in [0, 1) for each of `size` components of an action: <float64>[b, 2 size].
-
-    Args:
-        seed: of the run.
-        simulators: <integer>[b] ids.
-        counts: <integer>[b] of the actions drawn in each.
-        size: A of an action.
-    """
-    return several_uniforms(seed, simulators, counts, 2 * size)
+    return gaussian_actions(policy, normals(several_uniforms(seed, simulators, counts, policy.shape[1])))
 
 
 def several_uniforms(seed: int, simulators: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
@@ -163,21 +151,9 @@ def epsilon_greedy(epsilon: Callable[[np.ndarray, np.ndarray], np.ndarray | floa
     """
 
     def draw(q: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return draw_epsilon_greedy(q, epsilon(simulators, counts), *exploration_numbers(seed, simulators, counts))
+        return draw_epsilon_greedy(q, epsilon(simulators, counts), *several_uniforms(seed, simulators, counts, 2).T)
 
     return draw
-
-
-def exploration_numbers(seed: int, simulators: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether to explore, and with which action: two numbers <float64>[b] in [0, 1) per count of a simulator.
-
-    Args:
-        seed: of the run.
-        simulators: <integer>[b] ids.
-        counts: <integer>[b] of the actions drawn in each.
-    """
-    explore, which = (uniforms(seed, simulators, 2 * counts + k) for k in (0, 1))
-    return explore, which
 
 
 def random_instead(
@@ -236,7 +212,7 @@ def noisy(
     scale = deviation * (high - low) / 2.0
 
     def draw(mean: np.ndarray, seed: int, simulators: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        uniform = component_uniforms(seed, simulators, counts, len(low))
+        uniform = several_uniforms(seed, simulators, counts, 2 * len(low))
         anywhere = np.broadcast_to(at_random(simulators, counts), len(mean))[:, None]
         actions = np.where(anywhere, low + uniform[:, : len(low)] * (high - low), mean + scale * normals(uniform))
         return np.clip(actions, low, high).astype(np.float32), np.zeros(len(mean), np.float32)

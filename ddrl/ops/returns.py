@@ -47,7 +47,7 @@ def n_step_returns(rewards: Any, discounts: Any, bootstrap: Any, stack: Callable
     return stack(returns[::-1])
 
 
-def lambda_returns(rewards: Any, discounts: Any, next_values: Any, lambda_: float, stack: Callable = np.stack) -> Any:
+def lambda_returns(rewards: Any, discounts: Any, next_values: Any, lambda_: float) -> Any:
     """Mean of the returns of 1, 2, and more steps to the segment's end, each weighted lambda times the one before it.
 
     R_t = r_t + discount_t ((1 - lambda) V_(t+1) + lambda R_(t+1)), with R_T = V_T (Sutton and Barto 2018, section
@@ -57,13 +57,12 @@ def lambda_returns(rewards: Any, discounts: Any, next_values: Any, lambda_: floa
         rewards, discounts: see `n_step_returns`.
         next_values: <float32>[T, ...] value of the state after step t; the last one is the bootstrap.
         lambda_: weight of longer returns, in [0, 1].
-        stack: joins the T results; `tf.stack` for tensors.
 
     Returns:
         <float32>[T, ...].
     """
     mixed = rewards + discounts * ((1.0 - lambda_) * next_values)
-    return n_step_returns(mixed, discounts * lambda_, next_values[-1], stack)
+    return n_step_returns(mixed, discounts * lambda_, next_values[-1])
 
 
 def _compiled(rewards: np.ndarray, discounts: np.ndarray, bootstrap: np.ndarray) -> np.ndarray:

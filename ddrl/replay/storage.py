@@ -100,7 +100,7 @@ def write(
     return {"name": name, "bytes": size, "sha256": digest.hexdigest()}
 
 
-def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray] | None) -> None:
+def read(directory: Path, entry: Mapping[str, Any], arrays: Sequence[np.ndarray] | None = None) -> None:
     """Fills C-contiguous arrays from a file of `write`, or only checks the file.
 
     Args:
@@ -238,17 +238,8 @@ def entries_of(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*facts.get("segments", []), *facts.get("parts", []), facts.get("weights", facts.get("rest"))]
 
 
-def check_file(directory: Path, entry: Mapping[str, Any]) -> None:
-    """Reads a file of `write` without keeping it.
-
-    Raises:
-        UsageError: the file is missing or damaged.
-    """
-    read(directory, entry, None)
-
-
 def check_size(directory: Path, entry: Mapping[str, Any]) -> None:
-    """As `check_file`, without reading the file: only its size is compared.
+    """As `read`, without reading the file: only its size is compared.
 
     Raises:
         UsageError: the file is missing, or has another size.

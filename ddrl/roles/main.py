@@ -72,10 +72,9 @@ def run(
     """
     flush_denormals()
     stop_on_signals(run_dir)
+    part = _run_single if config.single_process else _run_rank
     try:
-        if config.single_process:
-            return _run_single(config, run_dir, resume, at_end, evaluates_only, spent_seconds)
-        return _run_rank(config, run_dir, resume, at_end, evaluates_only, spent_seconds)
+        return part(config, run_dir, resume, at_end, evaluates_only, spent_seconds)
     except UsageError as error:
         write_failure(run_dir, str(error), usage_error=True)
         if config.single_process:
@@ -100,7 +99,7 @@ def _run_single(
     resume: bool,
     at_end: Callable[[], None],
     evaluates_only: bool,
-    spent_seconds: float = 0.0,
+    spent_seconds: float,
 ) -> int:
     (assignment,) = place_ranks(config, (this_seat(os.environ),))
     expose_gpu(assignment.gpu)

@@ -118,6 +118,4 @@ class ServerRole:
         for name, count in server.counts().items():
             self._metrics.count(name, count - self._counted.get(name, 0))
             self._counted[name] = count
-        for name, value in server.gauges().items():
-            self._metrics.gauge(name, value)
         self.transport.send([json_blob(self.context.layout.chief, Topic.REPORT, self._metrics.report())])

@@ -146,7 +146,8 @@ class ReplaySchedule(GroupSchedule):
         if self.target is None or not self.period:
             return {}
         target = snapshot_state("target", self.target)
-        return self._acting_state() | target | self.batches.get_state() | self._saved_replay()
+        saved = self.replay.save(self._directory, self._named, self.working or (lambda: None))
+        return self._acting_state() | target | self.batches.get_state() | saved
 
     def _tell(self, finite: Finite) -> None:
         """Counts the transitions that were left out; the first time, an event names what was not finite."""
@@ -159,9 +160,6 @@ class ReplaySchedule(GroupSchedule):
                 "steps are not learned from, but counted in transitions_left_out, and later ones are not reported"
             )
             self.metrics.event("transitions_left_out", text)
-
-    def _saved_replay(self) -> dict[str, np.ndarray]:
-        return self.replay.save(self._directory, self._named, self.working or (lambda: None))
 
     def _acting_state(self) -> dict[str, np.ndarray]:
         """The actors' state, or only their counters if acting was broken off.

@@ -18,7 +18,7 @@ from ddrl.sampling.actor import furthest_draw, part
 from ddrl.sampling.batcher import Batcher
 from ddrl.sampling.data_points import DataPointActor
 from ddrl.sampling.normalization import Seen
-from ddrl.sampling.rollouts import POLL_SECONDS
+from ddrl.sampling.rollouts import POLL_SECONDS, UnrollActor
 from ddrl.types import DataPoints, Snapshot
 
 
@@ -98,25 +98,6 @@ class Schedule(Protocol):
         """Ends acting; bounded."""
 
 
-class Producer(Protocol):
-    """An actor that makes batches."""
-
-    def advance(self, newest: Callable[[], Snapshot]) -> Sequence[Any]:
-        """Acts for a while with the newest parameters; returns the batches that became full."""
-
-    def reset(self, seed: int) -> None:
-        """Starts new episodes in all simulators."""
-
-    def draws(self) -> np.ndarray:
-        """As `Actor.draws`."""
-
-    def begin_at(self, draws: int) -> None:
-        """As `Actor.begin_at`."""
-
-    def set_state(self, state: dict[str, np.ndarray]) -> bool:
-        """Goes on from a saved state; True if the simulators go on where they were."""
-
-
 class Asynchronous(Schedule):
     """BA3C's local asynchronous schedule: one predictor thread per actor beside the trainer.
 
@@ -135,7 +116,11 @@ class Asynchronous(Schedule):
     """
 
     def __init__(
-        self, actors: Sequence[Producer], queue_batches: int, metrics: RankMetrics, ended: threading.Event | None = None
+        self,
+        actors: Sequence[DataPointActor | UnrollActor],
+        queue_batches: int,
+        metrics: RankMetrics,
+        ended: threading.Event | None = None,
     ):
         self.actors, self.metrics = actors, metrics
         self._queue: queue.Queue[Any] = queue.Queue(queue_batches)
@@ -186,7 +171,7 @@ class Asynchronous(Schedule):
             raise self._error
         return None
 
-    def _predict(self, actor: Producer) -> None:
+    def _predict(self, actor: DataPointActor | UnrollActor) -> None:
         try:
             while self._snapshot is None and not self._ended.is_set():
                 self._ended.wait(POLL_SECONDS)
@@ -241,7 +226,7 @@ class Synchronized(Schedule):
             self.actor.store()
             self.actor.receive(snapshot)
             full = self.actor.close()
-        return _only(full) if full else None
+        return full[0] if full else None  # a single one: a batch has room for all that one step can complete
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Empty in the middle of acting, which is where a straggler is for which the quorum did not wait."""
@@ -283,10 +268,3 @@ def snapshot_state(name: str, snapshot: Snapshot) -> dict[str, np.ndarray]:
 def snapshot_from(name: str, state: dict[str, np.ndarray]) -> Snapshot:
     """The inverse of `snapshot_state`; its step is -1."""
     return Snapshot(int(state[f"{name}.version"]), -1, state[f"{name}.vector"])
-
-
-def _only(full: list[DataPoints]) -> DataPoints:
-    """The one batch; a batch must be no smaller than what a single step can complete (checked in the config)."""
-    if len(full) > 1:
-        raise ValueError(f"{len(full)} batches became full in one step; raise --batch-size")
-    return full[0]

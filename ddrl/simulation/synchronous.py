@@ -37,7 +37,7 @@ def simulate_synchronous(system: System, updates: int, seed: int) -> Prediction:
     began, averaged, dropped = 0.0, 0, 0
     for step in range(updates):
         if step == warm_up:
-            began, averaged, dropped = _end(ready), 0, 0
+            began, averaged, dropped = float(ready.min()), 0, 0
         start = np.maximum(ready, busy)
         done = start + factors * system.compute.draw(generator, system.workers)
         arrived = _gradients(system, done, free)
@@ -49,7 +49,7 @@ def simulate_synchronous(system: System, updates: int, seed: int) -> Prediction:
         free = np.maximum(free, np.where(sent, arrived, 0.0).max(axis=1, keepdims=True))
         averaged += int(closing.members.sum())
         dropped += int((begun & ~closing.members).sum())
-    elapsed = _end(ready) - began
+    elapsed = float(ready.min()) - began
     rate = averaged * system.batch / elapsed
     return Prediction(
         system.workers,
@@ -59,10 +59,6 @@ def simulate_synchronous(system: System, updates: int, seed: int) -> Prediction:
         0.0,
         dropped / (averaged + dropped),
     )
-
-
-def _end(ready: np.ndarray) -> float:
-    return float(ready.min())
 
 
 def _gradients(system: System, done: np.ndarray, free: np.ndarray) -> np.ndarray:

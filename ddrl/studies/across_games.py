@@ -8,7 +8,7 @@ of the Statistical Precipice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,19 +44,29 @@ def normalized(runs: Sequence[Outcome], measure: Measure) -> dict[str, list[floa
     return scores
 
 
-def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[list[Table], list[Panel]]:
-    """A table and the performance profiles of systems over all games.
+class Together(NamedTuple):
+    """The part of a report on all games together; see the attributes of `Report` with these names."""
 
-    Both are empty unless all systems have equally many runs of the same games, two games or more: games and runs that
-    only some systems have would distort the comparison.
+    tables: Sequence[Table] = ()
+    panels: Sequence[Panel] = ()
+    notes: Sequence[str] = ()
+    careful: Sequence[str] = ()
+
+
+def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> Together:
+    """A table and the performance profiles of systems over all games, with a warning where some have more runs.
+
+    Empty unless all systems have equally many runs of the same games, two games or more: games and runs that only some
+    systems have would distort the comparison.
 
     Args:
         systems: (name, runs of all games) of each system.
         measure: the raw score of a run.
     """
     by_game = {name: normalized(group.runs, measure) for name, group in systems}
-    if not _counts(by_game):
-        return [], []
+    counts = _counts(by_game)
+    if not counts:
+        return Together()
     scores = {name: list(games.values()) for name, games in by_game.items()}
     of_all = table("All games together", scores.items(), {
         "system": lambda row: row[0], "games": lambda row: len(row[1]), "runs": lambda row: sum(map(len, row[1])),
@@ -65,17 +75,11 @@ def together(systems: Sequence[tuple[str, Group]], measure: Measure) -> tuple[li
     every = [score for games in scores.values() for game in games for score in game]
     thresholds = np.linspace(min(0.0, *every), max(every), THRESHOLDS).tolist()
     curves = [profile(games, thresholds, name, style) for style, (name, games) in enumerate(scores.items())]
-    return [of_all], [Panel("Performance profile", NORMALIZED, "share of runs above", curves)]
-
-
-def uneven(systems: Sequence[tuple[str, Group]], measure: Measure) -> list[str]:
-    """What a report is careful about where `together` has more runs of one game than of another, as in a study that is
-    half done; its arguments are those of `together`."""
-    counts = _counts({name: normalized(group.runs, measure) for name, group in systems})
-    if len(set(counts.values())) < 2:
-        return []
     runs = ", ".join(f"{game} {count}" for game, count in counts.items())
-    return [f"all games together: every run counts alike, so games with more runs count more (runs: {runs})"]
+    uneven = f"all games together: every run counts alike, so games with more runs count more (runs: {runs})"
+    careful = [uneven] if len(set(counts.values())) > 1 else []  # as in a study that is half done
+    profiles = Panel("Performance profile", NORMALIZED, "share of runs above", curves)
+    return Together([of_all], [profiles], [NOTE], careful)
 
 
 def _counts(by_game: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ddrl import rundir
 from ddrl.checks import flag
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 from ddrl.files import write_whole
 from ddrl.reporting.machine import in_words
 from ddrl.studies import comparable, figures, measures, provenance
@@ -62,12 +62,10 @@ def collect(plan: Plan, study: Study) -> None:
     names = [RESULTS, *files, *(path.name for path in paths)]
     files[PAGE] = _page(plan, report, outcomes, careful, notes, names)
     results = _results(plan, report, states) | {"notes": [*careful, *notes], "runs": runs.as_json()}
-    try:
+    with written(f"--dir {plan.directory}", "free space or fix permissions"):
         rundir.write_json(plan.directory / RESULTS, results)
         for name, content in files.items():
             write_whole(plan.directory / name, content.encode())
-    except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or fix permissions") from error
     print(f"report: {plan.directory / PAGE}\nbeside it: {', '.join(names)}")
 
 
@@ -124,7 +122,7 @@ def runs_table(settings: StudySettings, outcomes: Sequence[Outcome]) -> Table:
         "seed": lambda run: run.point.config.run.seed,
         "data-points/s": rate("datapoints_per_s"), "agent steps/s": rate("agent_steps_per_s"),
         "agent steps": measures.largest("agent_steps"),
-        "final score": lambda run: measures.last_score(run, score),
+        "final score": measures.last_score(score),
         "seconds to score": lambda run: None if target is None else measures.reached_after(run, score, target),
         "seconds given": measures.given_seconds,
         "stopped early": lambda run: bool(run.result.get("stopped_early")),

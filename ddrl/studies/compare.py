@@ -7,7 +7,6 @@ little for a mean or an interval: they are shown one by one.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from ddrl import rundir
 from ddrl.checks import hyphenated
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 from ddrl.files import write_whole
 from ddrl.options.named_settings import RULES, by_group, differences
 from ddrl.reporting.metrics import complete
@@ -125,8 +124,7 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
     played = ", ".join(dict.fromkeys(run.point.config.environment.game for run in outcomes))
     heading = f"{counted(len(outcomes), 'run')} on {played}"
     caption = f"{measures.caption_of(score, outcomes)}; {_spread(outcomes)}"
-    png = io.BytesIO()
-    figures.draw(panels, heading, caption, len(AXES)).savefig(png, dpi=200, format="png")
+    png = figures.png(figures.draw(panels, heading, caption, len(AXES)))
     found = _finding(outcomes, score)
     notes = [*comparable.warnings(outcomes), *_changed(outcomes), *_rules(outcomes), *_states(outcomes)]
     machines = [machine for run in outcomes if (machine := provenance.machine_of(run.path))]
@@ -144,27 +142,24 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
         files=[FIGURE],
         date=provenance.date(),
     )
-    try:
+    with written(f"--output {directory}", "choose one that can be written"):
         directory.mkdir(parents=True, exist_ok=True)
-        write_whole(directory / FIGURE, png.getvalue())
+        write_whole(directory / FIGURE, png)
         write_whole(directory / PAGE, page.encode())
-    except OSError as error:
-        raise UsageError(f"--output {directory}: {error.strerror}; choose one that can be written") from error
     print(printable("\n".join([f"{found}\n", *(part.markdown() for part in tables), *notes])))
     print(f"page: {directory / PAGE}\nfigure: {directory / FIGURE}")
 
 
 def _finding(outcomes: Sequence[Outcome], score: str) -> str:
     """How the groups' final scores compare, game by game."""
-    final = _middle(lambda run: measures.last_score(run, score))
+    final = _middle(measures.last_score(score))
     what = f"final {'evaluation' if score == EVALUATION else 'online'} score"
     games = _games(outcomes)
     on = [f" on {game[0].point.config.environment.game}" if len(games) > 1 else "" for game in games]
-    return " ".join(extremes(grouped(runs, GROUP), final, what + where, _group_name) for runs, where in zip(games, on))
-
-
-def _group_name(group: Group) -> str:
-    return str(group[GROUP])
+    return " ".join(
+        extremes(grouped(runs, GROUP), final, what + where, lambda group: group[GROUP])
+        for runs, where in zip(games, on)
+    )
 
 
 def panels_of(outcomes: Sequence[Outcome], score: str) -> list[Panel]:
@@ -176,7 +171,7 @@ def panels_of(outcomes: Sequence[Outcome], score: str) -> list[Panel]:
         curves = [curve for i, group in enumerate(groups) for curve in _curves(group, i, score, against, unit)]
         found.append(Panel(game, x_label, "raw score per episode", curves))
     named: list[tuple[str, Measure]] = [
-        ("final score", lambda run: measures.last_score(run, score)),
+        ("final score", measures.last_score(score)),
         ("agent steps/s", measures.rate()),
         ("updates/s", measures.rate(UPDATE_RATE)),
     ]
@@ -187,8 +182,8 @@ def groups_table(outcomes: Sequence[Outcome], score: str) -> Table:
     """A table with a row for each group."""
     return table("Groups", grouped(outcomes, GROUP, "game"), {
         "group": GROUP, "game": "game", "runs": measures.count,
-        "final score": _middle(lambda run: measures.last_score(run, score)),
-        "best score": _middle(lambda run: measures.best_score(run, score)),
+        "final score": _middle(measures.last_score(score)),
+        "best score": _middle(measures.best_score(score)),
         "agent steps/s": _middle(measures.rate()), "updates/s": _middle(measures.rate(UPDATE_RATE)),
     })  # fmt: skip
 
@@ -197,7 +192,7 @@ def runs_table(outcomes: Sequence[Outcome], score: str) -> Table:
     """A table with a row for each run."""
     return table("Runs", outcomes, {
         "run": lambda run: run.point.name, "group": lambda run: run.point.labels[GROUP],
-        "seed": lambda run: run.point.config.run.seed, "final score": lambda run: measures.last_score(run, score),
+        "seed": lambda run: run.point.config.run.seed, "final score": measures.last_score(score),
         "agent steps": measures.largest("agent_steps"), "updates": measures.largest("update"),
         "seconds": measures.given_seconds, "agent steps/s": measures.rate(), "updates/s": measures.rate(UPDATE_RATE),
     })  # fmt: skip
@@ -252,9 +247,7 @@ def _short(value: Any) -> str:
 
 def _learned(config: TrainConfig) -> str:
     """A text that is equal for two runs of a group: the title, and the settings that affect learning but the seed."""
-    groups = by_group(config)
-    kept = {name: _kept(name, values) for name, values in groups.items()}
-    return repr((config.title, kept))
+    return repr((config.title, {name: _kept(name, values) for name, values in by_group(config).items()}))
 
 
 def _kept(group: str, values: dict[str, Any]) -> dict[str, Any]:

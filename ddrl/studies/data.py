@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ddrl import plugin_modules, rundir, sealed
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 from ddrl.files import name_new, read_regular
 from ddrl.reporting.metrics import best_online, first_online, is_resumed
 from ddrl.studies.engine import MACHINE
@@ -96,7 +96,7 @@ def _whole(option: str, directory: Path) -> Iterator[Path]:
     taken = f"{option} {directory}: it exists already; name a directory that does not exist yet"
     if os.path.lexists(directory):
         raise UsageError(taken)
-    try:
+    with written(f"{option} {directory}", "name another place"):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with unfinished(directory) as place:
             place.mkdir()
@@ -105,8 +105,6 @@ def _whole(option: str, directory: Path) -> Iterator[Path]:
                 name_new(place, directory)
             except FileExistsError as error:  # another call has just made it
                 raise UsageError(taken) from error
-    except OSError as error:
-        raise UsageError(f"{option} {directory}: {error.strerror}; name another place") from error
 
 
 def _write(

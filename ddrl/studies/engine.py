@@ -186,29 +186,24 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-@contextlib.contextmanager
-def limited_to(cores: int) -> Iterator[None]:
+def limited_to(cores: int) -> contextlib.AbstractContextManager[None]:
     """Context manager: what is started inside may use only the first `cores` cores of this process (0: all).
 
     Raises:
         UsageError: this process may use fewer cores than that.
     """
-    if not cores or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
     here = sorted(os.sched_getaffinity(0))
     if cores > len(here):
         raise UsageError(
             f"the point needs {cores} cores, and this process may use {len(here)}: run it where it may use more"
         )
-    with bound_to(here[:cores]):
-        yield
+    return bound_to(here[:cores])
 
 
 @contextlib.contextmanager
 def bound_to(cores: Sequence[int]) -> Iterator[None]:
     """Context manager: what is started inside may use only these cores (none given: all those of this process)."""
-    if not cores or not hasattr(os, "sched_setaffinity"):
+    if not cores:
         yield
         return
     before = os.sched_getaffinity(0)

@@ -136,13 +136,20 @@ def draw(panels: Sequence[Panel], heading: str, caption: str, columns: int, leas
 
 def pictures(panels: Sequence[Panel]) -> list[dict[str, Any]]:
     """Each panel as a `png` of its own with a `description`, for a page with as many in a row as there is room for."""
-    pictures = []
-    for panel in panels:
-        data = io.BytesIO()
-        draw([panel], "", "", 1, PICTURE_WIDTH).savefig(data, dpi=200, format="png")
-        words = f"{panel.title}: {panel.y_label} against {panel.x_label}"
-        pictures.append({"png": data.getvalue(), "description": words})
-    return pictures
+    return [
+        {
+            "png": png(draw([panel], "", "", 1, PICTURE_WIDTH)),
+            "description": f"{panel.title}: {panel.y_label} against {panel.x_label}",
+        }
+        for panel in panels
+    ]
+
+
+def png(figure: Any) -> bytes:
+    """A figure as a PNG of 200 dpi."""
+    data = io.BytesIO()
+    figure.savefig(data, dpi=200, format="png")
+    return data.getvalue()
 
 
 def save(figure: Any, directory: Path) -> tuple[Path, Path]:
@@ -154,13 +161,13 @@ def save(figure: Any, directory: Path) -> tuple[Path, Path]:
     import matplotlib
 
     paths = directory / "figure.png", directory / "figure.pdf"
-    png, pdf = io.BytesIO(), io.BytesIO()
+    pdf = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(png, dpi=200, format="png")
+        pixels = png(figure)
         figure.savefig(pdf, metadata={"CreationDate": None}, format="pdf")
     try:
-        for path, data in zip(paths, (png, pdf)):
-            write_whole(path, data.getvalue())
+        for path, data in zip(paths, (pixels, pdf.getvalue())):
+            write_whole(path, data)
     except OSError as error:
         raise UsageError(f"cannot write figures in {directory}: {error.strerror or error}; free space") from error
     return paths

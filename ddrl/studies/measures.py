@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ddrl.reporting.metrics import best_online, complete, first_online, is_resumed, while_training, whole
-from ddrl.studies.points import Group, Outcome
+from ddrl.studies.points import Group, Outcome, having
 from ddrl.studies.statistics import ENOUGH, Interval, TimeToScore, bootstrap, bootstrap_ratio, interquartile_mean
 
 POLICIES = 10  # evaluations, with 10 episodes each: the paper's 100
@@ -70,9 +70,9 @@ def final_metric(evaluations: Records, policies: int = POLICIES) -> float | None
     return _mean(records[-policies:]) if records else None
 
 
-def final_time_metric(evaluations: Records, seconds: float, policies: int = POLICIES) -> float | None:
+def final_time_metric(evaluations: Records, seconds: float) -> float | None:
     """The final metric at a time limit: only evaluations of parameters from the first `seconds` of wall time count."""
-    return final_metric([record for record in evaluations if record["wall_seconds"] <= seconds], policies)
+    return final_metric([record for record in evaluations if record["wall_seconds"] <= seconds])
 
 
 def required_time(evaluations: Records, score: float, policies: int = POLICIES) -> float | None:
@@ -153,28 +153,25 @@ def evaluations(run: Outcome) -> list[Mapping[str, Any]]:
     return [record for record in run.records if record["kind"] == "evaluation"]
 
 
-def last_score(run: Outcome, score: str) -> float | None:
-    """The last score of a run: ONLINE, or EVALUATION of the last evaluation that had time for all games; None without
-    one."""
-    return last_of(run, ONLINE) if score == ONLINE else final_metric(complete(evaluations(run)), policies=1)
-
-
-def best_score(run: Outcome, score: str) -> float | None:
-    """The best score of a run: ONLINE as `best_online` has it, or EVALUATION of those that had time for all games; None
-    without one."""
+def last_score(score: str) -> Measure:
+    """The measure that is a run's last score: ONLINE, or EVALUATION of the last evaluation that had time for all games;
+    None without one."""
     if score == ONLINE:
-        return best_online([record for record in run.records if record["kind"] == "train"])
-    return max((record[score] for record in complete(evaluations(run))), default=None)
+        return newest(ONLINE)
+    return lambda run: final_metric(complete(evaluations(run)), policies=1)
 
 
-def last_of(run: Outcome, name: str) -> float | None:
-    """The newest number of this name in any record of a run; None if no record has it."""
-    return next((record[name] for record in reversed(run.records) if name in record), None)
+def best_score(score: str) -> Measure:
+    """The measure that is a run's best score: ONLINE as `best_online` has it, or EVALUATION of those that had time for
+    all games; None without one."""
+    if score == ONLINE:
+        return lambda run: best_online([record for record in run.records if record["kind"] == "train"])
+    return lambda run: max((record[score] for record in complete(evaluations(run))), default=None)
 
 
 def newest(name: str) -> Measure:
-    """The measure that is the newest number of this name; see `last_of`."""
-    return lambda run: last_of(run, name)
+    """The measure that is the newest number of this name in any record of a run; None if no record has it."""
+    return lambda run: next((record[name] for record in reversed(run.records) if name in record), None)
 
 
 def largest(name: str) -> Measure:
@@ -311,9 +308,9 @@ def values(measure: Measure, runs: Sequence[Outcome]) -> list[float | None]:
     return [measure(run) for run in runs]
 
 
-def mean(measure: Measure) -> Callable[[Group], Interval | None]:
-    """The mean of a measure over the runs of a group, with its interval."""
-    return lambda group: bootstrap(values(measure, group.runs))
+def mean(measure: Measure, **labels: Any) -> Callable[[Group], Interval | None]:
+    """The mean of a measure over the runs of a group, or over those that have these labels, with its interval."""
+    return lambda group: bootstrap(values(measure, having(group.runs, **labels)))
 
 
 def ratio(measure: Measure, runs: Sequence[Outcome], reference: Sequence[Outcome]) -> Interval | None:
@@ -328,7 +325,7 @@ def middle(measure: Measure) -> Callable[[Group], Interval | None]:
 
 def final(score: str) -> Callable[[Group], Interval | None]:
     """The mean score at the end of the runs, ONLINE or EVALUATION."""
-    return mean(lambda run: last_score(run, score))
+    return mean(last_score(score))
 
 
 def times_to(runs: Sequence[Outcome], score: str, target: float, minutes: float = 0.0) -> TimeToScore:

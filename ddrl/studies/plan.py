@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ddrl import plugin_modules, run_lock, rundir
 from ddrl.checks import did_you_mean
-from ddrl.errors import UsageError, read_as
+from ddrl.errors import UsageError, read_as, written
 from ddrl.option_values import setting_as_typed, value_as_typed
 from ddrl.studies.points import POINTS, Point, State, is_name, state_of
 
@@ -118,13 +118,10 @@ def _write(plan: Plan, new: bool) -> None:
         "format": FORMAT, "study": plan.study, "command": plan.command, "settings": dict(plan.settings),
         "points": entries,
     }  # fmt: skip
-    _make(plan.directory)
-    try:
+    with written_in(plan.directory):
+        plan.directory.mkdir(parents=True, exist_ok=True)
+    with written_in(plan.directory, new):
         rundir.write_json(plan.directory / PLAN, content, new)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise _refused(plan.directory, error) from error
 
 
 def local_settings(directory: Path, names: Collection[str]) -> dict[str, str]:
@@ -142,10 +139,8 @@ def keep_local(directory: Path, settings: Mapping[str, str]) -> None:
     given = {name: value for name, value in settings.items() if value}
     if given == local_settings(directory, given):
         return
-    try:
+    with written_in(directory):
         rundir.write_json(directory / LOCAL, given)
-    except OSError as error:
-        raise _refused(directory, error) from error
 
 
 @contextlib.contextmanager
@@ -157,21 +152,16 @@ def held(directory: Path) -> Iterator[None]:
     Raises:
         UsageError: another call holds the lock, or the directory cannot be written.
     """
-    _make(directory)
+    with written_in(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     busy = f"--dir {directory}: another `ddrl study` is running in it; wait until it ends or stop it, or choose another"
     with run_lock.locked(directory, busy):
         yield
 
 
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _refused(directory, error) from error
-
-
-def _refused(directory: Path, error: OSError) -> UsageError:
-    return UsageError(f"--dir {directory}: {error.strerror}; choose one that can be written")
+def written_in(directory: Path, new: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Context manager for code that writes in the directory of a study or a search; see `written`."""
+    return written(f"--dir {directory}", "choose one that can be written", new)
 
 
 def check_names(plan: Plan) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from ddrl.studies.findings import FEW, extremes, reached, sentences
 from ddrl.studies.measures import EVALUATION, count, final, given_seconds, largest, last_score, mean, rate, values
 from ddrl.studies.peer import PEER, run_peer
 from ddrl.studies.points import Group, Outcome, Point, grouped, parted
-from ddrl.studies.settings import TargetSettings, base_config, target_of
+from ddrl.studies.settings import TargetSettings, base_config
 from ddrl.studies.statistics import TimeToScore
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
@@ -127,13 +126,11 @@ class RaceSettings(TargetSettings):
     def config(self, machine: Machine, labels: Labels) -> TrainConfig:
         """The settings of a run of ddrl. For a peer's run, only game, evaluation and budget have a meaning."""
         algorithm = labels["algorithm"] if labels["library"] == OURS else "ppo"
-        target = target_of(self.target_score, self.stop_at_target)
-        evaluation = {"evaluator": True, "eval_games": self.eval_games, **target}
         config = base_config(self, algorithm, labels["game"], machine)
         if self.peer_python:
             why = f"{PEER} plays the game without it; leave it out, or leave --peer-python out"
             checks.unused(config.environment, why, *OURS_ALONE)
-        return config.changed(run=self.run, evaluation=evaluation)
+        return config.changed(run=self.run, evaluation=self.evaluated(self.stop_at_target))
 
     def report(self, outcomes: Sequence[Outcome], failed: Sequence[Point] = ()) -> Report:
         """A table and panels for each game; the verdict compares the median times of each library's fastest system.
@@ -155,19 +152,17 @@ class RaceSettings(TargetSettings):
             panels += self._panels(those, game)
             notes += self._verdict(those, game, failed)
         systems = [(name_of(group), group) for group in grouped(outcomes, "library", "algorithm")]
-        whole = [] if self._ends_at_target else systems
-        last = functools.partial(last_score, score=EVALUATION)
-        of_all, profiles = across_games.together(whole, last)
+        together = across_games.together([] if self._ends_at_target else systems, last_score(EVALUATION))
         beside = any(group["library"] == THEIRS for group in groups)
         return Report(
             heading=f"Score against {AXES[self._against]}{', beside Stable-Baselines3' * beside}",
             caption=f"mean of evaluation games with frozen parameters, {self.eval_games} where time was enough; "
             f"{spread_text(outcomes, EVALUATION)}",
             finding=sentences(notes) or self._found(groups),
-            tables=[*tables, *of_all],
-            panels=[*panels, *profiles],
-            notes=[*notes, *([across_games.NOTE] if of_all else []), *([NOTES] if beside else [])],
-            careful=[*_uneven(groups), *_unplanned(outcomes), *across_games.uneven(whole, last)],
+            tables=[*tables, *together.tables],
+            panels=[*panels, *together.panels],
+            notes=[*notes, *together.notes, *([NOTES] if beside else [])],
+            careful=[*_uneven(groups), *_unplanned(outcomes), *together.careful],
         )
 
     def _panels(self, groups: Sequence[Group], game: str) -> list[Panel]:

@@ -144,11 +144,6 @@ class ScoredSettings(BudgetSettings):
         return SCORES[self.score]
 
 
-def target_of(score: float | None, stop: bool) -> dict[str, Any]:
-    """Evaluation settings for a target score: runs that reach it end (`stop`), or note when they did and go on."""
-    return {"target_score": score, "stop_at_target": stop or score is None}
-
-
 @dataclasses.dataclass(frozen=True)
 class TargetSettings(BudgetSettings):
     """What points depend on whose time to a score is measured."""
@@ -162,6 +157,19 @@ class TargetSettings(BudgetSettings):
         super().__post_init__()
         if self.target_score is not None:
             checks.finite(self, "target_score")
+
+    def evaluated(self, stop: bool) -> dict[str, Any]:
+        """Changes to the settings group `evaluation`: whether there are evaluations, their games, and their target.
+
+        Args:
+            stop: runs end when an evaluation reaches the target; else they note when one did, and go on.
+        """
+        evaluator = self.score_name == EVALUATION
+        target = self.target_score if evaluator else None
+        return {
+            "evaluator": evaluator, "eval_games": self.eval_games,
+            "target_score": target, "stop_at_target": stop or target is None,
+        }  # fmt: skip
 
     def times(self, group: Group) -> TimeToScore | None:
         """When the runs of a group reached the target score; None without a target."""

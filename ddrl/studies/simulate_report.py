@@ -23,6 +23,7 @@ NAMES = {"all": "waiting for all", "quorum": "quorum", "deadline": "deadline", "
 WAYS = {"all": "steps that wait for all", "quorum": "a quorum", "deadline": "a deadline"}
 WAYS |= {"asynchronous": "asynchronous updates"}
 WITHIN = 0.1
+EMULATED_SERVERS = 4  # as `ddrl bench scaling` has them by default
 STEPS = 5000  # of a simulated run that is compared: so many that its random times hardly add to the error
 VALIDATION_NOTES = (
     "real runs: calibrated on the run with one worker; their simulators sleep, so that each has a free core",
@@ -205,7 +206,7 @@ def compared(outcomes: Sequence[Outcome]) -> list[Compared]:
     return pairs
 
 
-def compare_emulated(rates: Mapping[tuple[int, float], float], servers: int = 4) -> list[Compared]:
+def compare_emulated(rates: Mapping[tuple[int, float], float]) -> list[Compared]:
     """Fits the bandwidth and the time of a decision to two of the measurements, and predicts all of them.
 
     Args:
@@ -213,7 +214,7 @@ def compare_emulated(rates: Mapping[tuple[int, float], float], servers: int = 4)
     """
     shortest = min(ms for _, ms in rates)
     ends = {min(workers for workers, _ in rates), max(workers for workers, _ in rates)}
-    base = System(workers=1, servers=servers, workers_per_host=0, servers_per_host=0)
+    base = System(workers=1, servers=EMULATED_SERVERS, workers_per_host=0, servers_per_host=0)
     fitted = fit(base, shortest / 1000, {w: 1.0 / rates[w, shortest] for w in ends})
     return [
         Compared(f"{ms:g} ms", n, rate, emulated_rate(fitted, n, ms / 1000), n in ends and ms == shortest)
@@ -294,11 +295,7 @@ def validation_panels(measured: Sequence[Compared]) -> Iterator[Panel]:
 
 def hts_panels() -> list[Panel]:
     """Panels of claims 1 and 2 of Liu et al. 2020 (their figure 3)."""
-    variances, alphas, actors = (
-        [0.0625, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0],
-        [1, 2, 4, 8, 16, 32, 64, 128],
-        range(4, 37),
-    )
+    variances, alphas, actors = (0.0625, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0), [2**k for k in range(8)], range(4, 37)
     of_variance = [(v, hts.expected_run_time(STATES, ENVIRONMENTS, 4, v**-0.5)) for v in variances]
     of_alpha = [(alpha, hts.expected_run_time(STATES, ENVIRONMENTS, alpha, 2.0)) for alpha in alphas]
     latencies = [(n, hts.expected_latency(n, ACTOR_RATE, LEARNER_RATE)) for n in actors]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from ddrl import checks
 from ddrl.config import TrainConfig
@@ -28,7 +27,7 @@ from ddrl.studies.measures import (
     steps_until,
 )
 from ddrl.studies.points import Group, Outcome, grouped, parted
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of, target_of
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, refusals_of
 from ddrl.studies.statistics import Interval, Values, bootstrap, bootstrap_paired_ratio
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import Columns, table
@@ -93,12 +92,7 @@ class VariantsSettings(TargetSettings, ScoredSettings):
         words = f"{self.train_options} {options}".strip()
         with refusals_of(f"variant {name}"):
             config = base_config(dataclasses.replace(self, train_options=words), algorithm, labels["game"], machine)
-        evaluation: dict[str, Any] = {
-            "evaluator": self.score == "evaluation",
-            "eval_games": self.eval_games,
-            **target_of(self.target_score if self.score == "evaluation" else None, self.stop_at_target),
-        }
-        return config.changed(run=self.run, evaluation=evaluation)
+        return config.changed(run=self.run, evaluation=self.evaluated(self.stop_at_target))
 
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """A table for each game, curves against agent steps and time, and each variant beside the first."""
@@ -119,17 +113,16 @@ class VariantsSettings(TargetSettings, ScoredSettings):
             notes += [f"{where}{text}" for text in self._compared(those)]
         systems = [(group["variant"], group) for group in grouped(outcomes, "variant")]
         whole = [] if self.stop_at_target else systems  # runs that end at the target have no final score to compare
-        last = functools.partial(last_score, score=self.score_name)
+        together = across_games.together(whole, last_score(self.score_name))
         *others, algorithm = dict.fromkeys(self.trained(name)[0] for name in self.options)
-        of_all, profiles = across_games.together(whole, last)
         return Report(
             heading=f"{', '.join(others)} and {algorithm}" if others else f"{algorithm} with other options",
             caption=f"{caption_of(self.score_name, outcomes)}; {spread_text(outcomes, self.score_name)}",
             finding=sentences(notes),
-            tables=[*tables, *of_all],
-            panels=[*panels, *profiles],
-            notes=[across_games.NOTE] if of_all else [],
-            careful=across_games.uneven(whole, last),
+            tables=[*tables, *together.tables],
+            panels=[*panels, *together.panels],
+            notes=together.notes,
+            careful=together.careful,
         )
 
     def _panels(self, game: str, groups: Sequence[Group]) -> Iterator[Panel]:

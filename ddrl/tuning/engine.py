@@ -235,7 +235,7 @@ class Engine:
         if state.status == "finished":
             self.seconds.append(time.monotonic() - each.began)
             outcome = outcome_of(Point(each.path.name, each.config, {}), each.path)
-            score = last_score(outcome, SCORES[self.plan.score])
+            score = last_score(SCORES[self.plan.score])(outcome)
             if score is None:
                 none = {"evaluation": "no evaluation had time for all its games"}.get(self.plan.score, "no game ended")
                 why = f"it ended without a score, as {none}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddrl.reporting.plots import STYLE
-from ddrl.studies.figures import COLORS, MARKERS
+from ddrl.studies.figures import COLORS, MARKERS, png
 from ddrl.studies.heat import COLOR_MAP
 from ddrl.tuning.space import Dimension
 
 WIDTH = 5.0  # inches, so that it is read on a telephone, too
 AXIS_WIDTH = 1.4  # inches of an axis of parallel coordinates
 LEGEND_LETTERS = 58  # letters that fit in a row below a figure
-DPI = 200
 
 
 class Trial(NamedTuple):
@@ -49,7 +47,7 @@ def history(trials: Sequence[Trial], label: str) -> bytes:
     axis.set(xlabel="trial", ylabel=label)
     axis.xaxis.get_major_locator().set_params(integer=True)
     _legend(figure, axis)
-    return _png(figure)
+    return png(figure)
 
 
 def importances(parts: Mapping[str, float]) -> bytes:
@@ -61,7 +59,7 @@ def importances(parts: Mapping[str, float]) -> bytes:
         axis.text(parts[name], place, f" {parts[name]:.0%}", va="center")
     axis.set(xlabel="share of the total importance", xlim=(0, 1.12 * max(parts.values()) or 1.0))
     axis.grid(False, axis="y")
-    return _png(figure)
+    return png(figure)
 
 
 def slices(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> list[bytes]:
@@ -93,7 +91,7 @@ def _slice(
         axis.set_xlim(-0.5, len(dimension.texts) - 0.5)
     if groups != ("",):
         _legend(figure, axis)
-    return _png(figure)
+    return png(figure)
 
 
 def parallel(trials: Sequence[Trial], space: Sequence[Dimension], label: str) -> bytes:
@@ -117,7 +115,7 @@ def parallel(trials: Sequence[Trial], space: Sequence[Dimension], label: str) ->
     axis.spines[["left", "bottom"]].set_visible(False)
     axis.tick_params(axis="x", length=0, pad=8)
     axis.grid(False)
-    return _png(figure)
+    return png(figure)
 
 
 def _place(dimension: Dimension, value: Any) -> Any:
@@ -174,9 +172,3 @@ def _new(height: float, width: float = WIDTH) -> tuple[Any, Any]:
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         return figure, figure.subplots()
-
-
-def _png(figure: Any) -> bytes:
-    data = io.BytesIO()
-    figure.savefig(data, dpi=DPI, format="png")
-    return data.getvalue()

@@ -10,6 +10,7 @@ from ddrl import rundir
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError, read_as
 from ddrl.options.command_line import options_of
+from ddrl.studies.plan import written_in
 from ddrl.tuning.space import Dimension, read_space
 
 SHORTEST_LINE_SECONDS = 0.3
@@ -91,10 +92,8 @@ def begin(plan: Plan) -> None:
         FileExistsError: another call, also on another node, has begun a search there meanwhile.
         UsageError: the directory cannot be written.
     """
-    try:
+    with written_in(plan.directory):
         (plan.directory / TRIALS).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _refused(plan, error) from error
     _write(plan, new=True)
 
 
@@ -110,13 +109,5 @@ def write(plan: Plan) -> None:
 def _write(plan: Plan, new: bool) -> None:
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name != "directory"}
     content = values | {"base": rundir.config_to_dict(plan.base), "format": FORMAT}
-    try:
+    with written_in(plan.directory, new):
         rundir.write_json(plan.directory / FILE, content, new)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise _refused(plan, error) from error
-
-
-def _refused(plan: Plan, error: OSError) -> UsageError:
-    return UsageError(f"--dir {plan.directory}: {error.strerror}; choose one that can be written")

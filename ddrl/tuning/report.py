@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 from ddrl.files import write_whole
 from ddrl.options.named_settings import as_yaml, by_name
 from ddrl.reporting import machine
@@ -51,8 +51,8 @@ def collect(plan: Plan) -> None:
     trials = scored(all_trials)
     whole = [trial for trial in trials if not trial.pruned]
     if not whole:
-        reasons = dict.fromkeys(str(trial.user_attrs.get(WHY, "")) for trial in all_trials) or [""]
-        raise UsageError(f"{plan.directory}: no trial has ended with a score{_reason(reasons)}")
+        why = next((f" ({trial.user_attrs[WHY]})" for trial in all_trials if trial.user_attrs.get(WHY)), "")
+        raise UsageError(f"{plan.directory}: no trial has ended with a score{why}")
     best = max(whole, key=lambda trial: trial.score)
     config = settings_of(plan.base, plan.space, best.values)
     what = f"trial {best.number}, {LABELS[plan.score]} {number(best.score)}"
@@ -63,13 +63,12 @@ def collect(plan: Plan) -> None:
         TRIALS: _every_trial(plan, all_trials).csv(),
         PAGE: _page(plan, all_trials, trials, best, parts),
     }
-    try:
+    with written(f"--dir {plan.directory}", "free space or fix permissions"):
         for name, content in files.items():
             write_whole(plan.directory / name, content.encode())
-    except OSError as error:
-        raise UsageError(f"--dir {plan.directory}: {error.strerror}; free space or fix permissions") from error
     print(f"best: {_sentence(plan, best)}")
-    print(f"report: {plan.directory / PAGE}\nthe best settings: ddrl train --config {_quoted(plan, BEST)}")
+    quoted = shlex.quote(str(plan.directory / BEST))
+    print(f"report: {plan.directory / PAGE}\nthe best settings: ddrl train --config {quoted}")
 
 
 def scored(trials: Sequence[optuna.trial.FrozenTrial]) -> list[Trial]:
@@ -117,7 +116,7 @@ def _page(
     return render(
         title=f"{plan.algorithm} on {plan.base.environment.game}: a search over {' and '.join(_names(plan))}",
         finding=f"The best of {counted(len(trials), 'trial')} with a score: {_sentence(plan, best)}",
-        summary=[_counts(plan, all_trials), _careful(plan, trials, best)],
+        summary=[_counts(plan, all_trials), _careful(trials)],
         command=f"{plan.command}\n{again}",
         figures=_figures(plan, trials, parts),
         tables=[_best_settings(plan, best), _best_trials(plan, trials)],
@@ -128,7 +127,7 @@ def _page(
         },
         hardware=provenance.hardware([here]),
         versions=provenance.versions([here]) | {"Optuna": optuna_module().__version__},
-        notes=_notes(all_trials),
+        notes=[f"trial {each.number} failed: {each.user_attrs[WHY]}" for each in all_trials if WHY in each.user_attrs],
         files=[BEST, TRIALS],
         date=provenance.date(),
     )
@@ -174,7 +173,7 @@ def _counts(plan: Plan, trials: Sequence[optuna.trial.FrozenTrial]) -> str:
     return f"{counted(plan.trials, 'trial')}: {told}."
 
 
-def _careful(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
+def _careful(trials: Sequence[Trial]) -> str:
     """A warning that the best of many trials was also lucky."""
     scores = [trial.score for trial in trials if not trial.pruned]
     middle = f"The median of the trials that were not stopped early is {number(statistics.median(scores))}. "
@@ -182,10 +181,6 @@ def _careful(plan: Plan, trials: Sequence[Trial], best: Trial) -> str:
         f"{middle}Each trial is one run with one seed, and the best of many was also lucky. Before you rely on it, "
         f"train with {BEST} and several other seeds, and compare them with `ddrl compare`."
     )
-
-
-def _notes(trials: Sequence[optuna.trial.FrozenTrial]) -> list[str]:
-    return [f"trial {trial.number} failed: {trial.user_attrs[WHY]}" for trial in trials if WHY in trial.user_attrs]
 
 
 def _best_trials(plan: Plan, trials: Sequence[Trial]) -> Table:
@@ -225,14 +220,5 @@ def _budget(plan: Plan) -> str:
     return ", ".join(f"{value:,g} {plural(name, value)}" for value, name in named if value)
 
 
-def _reason(reasons: Any) -> str:
-    known = [reason for reason in reasons if reason]
-    return f" ({known[0]})" if known else ""
-
-
 def _shown(value: Any) -> str:
     return number(value) if isinstance(value, float) else provenance.value_text(value)
-
-
-def _quoted(plan: Plan, name: str) -> str:
-    return shlex.quote(str(plan.directory / name))

@@ -418,7 +418,7 @@ def test_what_follows_a_run_of_one_process_is_no_stall(tmp_path, monkeypatch):
     monkeypatch.setattr(compute, "ComputeRoles", Noting)
     one = ExchangeConfig(workers=1, parameter_servers=0)
     config = TrainConfig(algorithm=BA3CConfig(), exchange=one, run=RunConfig(run_dir=str(tmp_path)))
-    assert main._run_single(config, tmp_path, False, lambda: done.append("drawn"), False) == 0
+    assert main._run_single(config, tmp_path, False, lambda: done.append("drawn"), False, 0.0) == 0
     assert done == ["evaluator", "worker", "chief", "start", "run", "left", "drawn"]
 
 

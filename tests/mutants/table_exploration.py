@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "draw-epsilon-uses-one-number-twice",
         "ddrl/ops/draws.py",
-        "for k in (0, 1))",
-        "for k in (0, 0))",
+        "counters = counts[:, None] * size + np.arange(size)",
+        "counters = counts[:, None] * size + np.zeros(size, np.int64)",
         ("tests/ops/test_draws.py::test_frequencies_and_log_probabilities_are_those_of_epsilon_greedy",),
         "Only the lowest actions are explored.",
     ),

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ddrl.evaluation.actions import GreedyActions, GreedyComponents
 from ddrl.ops import distributions
 from ddrl.ops.action_masks import ILLEGAL, legal, masked, nth_legal
-from ddrl.ops.draws import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, exploration_numbers
+from ddrl.ops.draws import draw_actions, draw_epsilon_greedy, draw_for, epsilon_greedy, uniforms
 from ddrl.types import Discrete, MultiDiscrete
 
 DRAWS, ACTIONS = 1_000_000, 6
@@ -89,7 +89,7 @@ def test_numbers_at_the_ends(uniform):
 
 def test_random_actions_are_uniform_among_the_legal():
     outputs = np.float32([[1.0, ILLEGAL, 0.0, ILLEGAL, -5.0]]).repeat(30_000, axis=0)
-    actions = nth_legal(outputs, exploration_numbers(0, np.arange(30_000), np.zeros(30_000, np.int64))[1])
+    actions = nth_legal(outputs, uniforms(0, np.arange(30_000), np.ones(30_000, np.int64)))
     np.testing.assert_allclose(np.bincount(actions, minlength=5) / 30_000, [1 / 3, 0, 1 / 3, 0, 1 / 3], atol=0.01)
 
 

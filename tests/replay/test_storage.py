@@ -302,7 +302,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
     path.unlink()
     {"pipe": os.mkfifo, "directory": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
     with pytest.raises(UsageError, match="it is no regular file.*; resume from another checkpoint"):
-        storage.check_file(tmp_path, entry)
+        storage.read(tmp_path, entry)
 
 
 def test_a_run_directory_that_is_gone_is_not_made_anew(tmp_path):

@@ -13,7 +13,7 @@ from ddrl.commands import study as command
 from ddrl.config import TrainConfig
 from ddrl.errors import UsageError
 from ddrl.studies.curves import STEPS, learning_panel, spread_text
-from ddrl.studies.measures import ONLINE, last_of, mean
+from ddrl.studies.measures import ONLINE, mean, newest
 from ddrl.studies.points import Outcome, Point, grouped
 from ddrl.studies.settings import BudgetSettings
 from ddrl.studies.study import Report, Study, product
@@ -42,7 +42,7 @@ class FakeSettings(BudgetSettings):
 
     def report(self, outcomes: list[Outcome]) -> Report:
         groups = grouped(outcomes, "size")
-        scores = table("scores", groups, {"size": "size", "score": mean(lambda run: last_of(run, ONLINE))})
+        scores = table("scores", groups, {"size": "size", "score": mean(newest(ONLINE))})
         panel = learning_panel("fake", "score", groups, ONLINE, lambda group: str(group["size"]), STEPS)
         return Report("A fake", spread_text(outcomes), [scores], [panel], notes=["made up"])
 

@@ -140,12 +140,12 @@ def test_the_best_online_score_is_kept():
     assert len(kept) == 200
     for name in ("sampler", "secondary"):
         whole, thinned = (outcome({}, [r for r in all_of if r["learner"] == name]) for all_of in (records, kept))
-        assert best_score(thinned, ONLINE) == best_score(whole, ONLINE) == 9.0
+        assert best_score(ONLINE)(thinned) == best_score(ONLINE)(whole) == 9.0
 
 
 def test_the_best_online_score_of_a_run_of_few_games_is_kept():
     records = [{"kind": "train", "update": i, ONLINE: float(i == 1234), "episodes": 9} for i in range(5000)]
-    assert best_score(outcome({}, data.thinned(records, 100)), ONLINE) == 1.0
+    assert best_score(ONLINE)(outcome({}, data.thinned(records, 100))) == 1.0
 
 
 def accelerating(seconds, began=0):

@@ -193,5 +193,5 @@ def test_a_ratio_is_that_of_the_means_and_its_interval_holds_it():
 def test_the_last_score_is_of_all_games_of_an_evaluation():
     whole = {"kind": "evaluation", EVALUATION: 12.0, "games": 50, "of_games": 50, "wall_seconds": 60.0}
     one_game = whole | {EVALUATION: -3.0, "games": 1, "wall_seconds": 120.0}
-    assert last_score(support.outcome({}, [whole, one_game]), EVALUATION) == 12.0
-    assert last_score(support.outcome({}, [one_game]), EVALUATION) is None
+    assert last_score(EVALUATION)(support.outcome({}, [whole, one_game])) == 12.0
+    assert last_score(EVALUATION)(support.outcome({}, [one_game])) is None

@@ -49,7 +49,7 @@ class EmulatedWorker:
         worker: int,
         layout: JobLayout,
         parameters: int,
-        compute_seconds: Callable[[], float] = lambda: 0.0,
+        compute_seconds: Callable[[], float],
     ):
         ranges = shard_ranges(parameters, len(layout.servers))
         self.transport, self._compute_seconds = transport, compute_seconds

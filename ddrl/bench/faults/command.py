@@ -22,7 +22,7 @@ from ddrl.bench.faults.bounds import bound
 from ddrl.bench.faults.conduct import Conductor, remove
 from ddrl.bench.faults.draws import BLOCK, KINDS, SYSTEMS, Draw, draw
 from ddrl.bench.faults.outcome import Outcome, summary
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 from ddrl.json_lines import JsonLines
 from ddrl.wording import counted
 
@@ -80,13 +80,11 @@ def measure(arguments: FaultsArguments) -> dict[str, Any]:
     where = Path(arguments.directory or tempfile.mkdtemp(prefix="ddrl-faults-"))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)  # so that the living run is ended, too
-    try:
+    with written(f"--directory {where}", "name one that can be written"):
         where.mkdir(parents=True, exist_ok=True)
         _check_ours(where)
         with held(where):
             outcomes = all_faults(arguments, where)
-    except OSError as error:
-        raise UsageError(f"--directory {where}: {error.strerror}; name one that can be written") from error
     values = summary(outcomes, [bound(arguments.draw(outcome.index)).seconds for outcome in outcomes])
     if not arguments.directory and not values["bad"]:
         shutil.rmtree(where, ignore_errors=True)

@@ -76,7 +76,7 @@ class Conductor:
         elif not victims(self._run, draw):
             self._end_for_next()
             self._begin()
-        self._run.wait(lambda: False, draw.delay)
+        self._run.wait(draw.delay)
         end = time.monotonic() + FIND_SECONDS
         while not victims(self._run, draw):
             if time.monotonic() > end or self._run.status() is not None:
@@ -100,7 +100,7 @@ class Conductor:
         """
         run = self._run
         run.ask_to_end()
-        run.wait(lambda: False, ASKED)
+        run.wait(ASKED)
         status = run.status()
         if status is None:
             return [f"did not end within {ASKED:g} s when it was asked to"]
@@ -159,7 +159,7 @@ class Fault:
             run.begin()
             outcome.resumed = run.wait_until_trained(BEGIN_SECONDS)
         elif "restarted" in records.names(run.lines[self._since :]):
-            run.wait(self._saved_again, BEGIN_SECONDS)
+            run.wait(BEGIN_SECONDS, self._saved_again)
         most = self._update if self._draw.kind.startswith("disk") else None
         outcome.updates_lost = records.lost(run.lines, self._since, most)
         outcome.lag = records.lag(run.lines) + records.unsaved(run.lines, self._since)
@@ -188,9 +188,9 @@ class Fault:
     def _hold(self, victim: Process) -> float:
         """Keeps the process stopped for a while, then wakes it or asks the run to end; returns the time of that."""
         run = self._run
-        run.wait(lambda: False, SETTLE_SECONDS)
+        run.wait(SETTLE_SECONDS)
         before = len(run.lines)
-        run.wait(lambda: False, HOLD_SECONDS)
+        run.wait(HOLD_SECONDS)
         if not self._draw.wakes:
             if not records.trains(run.lines[before:]):
                 self._outcome.trouble.append(f"no updates were made while {self._draw.victim} was silent")
@@ -203,26 +203,26 @@ class Fault:
         run, draw = self._run, self._draw
         at = time.monotonic()
         processes.limit_files(run.living(), processes.room(run.path, draw))
-        run.wait(lambda: False, FULL_SECONDS)
+        run.wait(FULL_SECONDS)
         if draw.kind == "disk-stays-full":
             if run.status() is None:
                 run.ask_to_end()
             return at
         for _ in range(3):  # a process may start another one between the listing and the limit
             processes.limit_files(run.living())
-            run.wait(lambda: False, 0.2)
+            run.wait(0.2)
         return at
 
     def _watch(self, at: float) -> None:
         """Waits until the run has ended, or goes on."""
         run, limit, outcome = self._run, self._limit, self._outcome
-        run.wait(lambda: False, at + SETTLE_SECONDS - time.monotonic())
+        run.wait(at + SETTLE_SECONDS - time.monotonic())
         self._settled = len(run.lines)
         end = at + limit.seconds
-        if limit.becomes != "ends" and run.wait(self._goes_on, end - time.monotonic()):
+        if limit.becomes != "ends" and run.wait(end - time.monotonic(), self._goes_on):
             outcome.became = "went on"
         else:
-            run.wait(lambda: False, end - time.monotonic())
+            run.wait(end - time.monotonic())
             outcome.status = run.status()
             if outcome.status is not None:
                 alone = outcome.status == -signal.SIGKILL

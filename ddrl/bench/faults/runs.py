@@ -84,9 +84,9 @@ class Run:
             since = self.lines[self._first :]
             return "checkpoint" in records.names(since) and records.trains(since, self._newest)
 
-        return self.wait(trained, seconds)
+        return self.wait(seconds, trained)
 
-    def wait(self, condition: Callable[[], object], seconds: float) -> bool:
+    def wait(self, seconds: float, condition: Callable[[], object] = lambda: False) -> bool:
         """Reads new records until the condition is true, the launcher ends or the time is over; whether it was true."""
         end = time.monotonic() + seconds
         while True:

@@ -17,7 +17,7 @@ from ddrl.bench.profile.report import Rank, report, trace
 from ddrl.bench.runs import train_records
 from ddrl.bench.train import config_of
 from ddrl.config import TrainConfig
-from ddrl.errors import UsageError
+from ddrl.errors import UsageError, written
 from ddrl.programs import python_command
 from ddrl.rundir import read_json
 
@@ -120,11 +120,8 @@ def _run(config: TrainConfig, arguments: ProfileArguments, record: bool) -> tupl
 
 
 def _write_trace(path: str, events: Sequence[Mapping[str, Any]]) -> None:
-    try:
-        with open(path, "w") as file:
-            json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
-    except OSError as error:
-        raise UsageError(f"--trace {path}: {error.strerror}; name a file that can be written") from error
+    with written(f"--trace {path}", "name a file that can be written"), open(path, "w") as file:
+        json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
 
 
 main = Benchmark(

@@ -20,7 +20,7 @@ class Allreduce(WithoutServers):
 
     name = "allreduce"
     summary = "every worker has all parameters, and the workers average among themselves"
-    members = "averages all live workers"
+    why_no_quorum = "averages all live workers"
 
     def bytes_per_update(self, config: ExchangeConfig, parameters: int, slots: int) -> int:
         return 2 * FLOAT_BYTES * parameters * (config.workers - 1)

@@ -24,7 +24,7 @@ class CentralStoreExchange(WithoutServers):
     refreshes = True
     local_steps = True
     chunked = True
-    members = "closes no steps"
+    why_no_quorum = "closes no steps"
 
     def asynchronous(self, config: ExchangeConfig) -> bool:
         return True

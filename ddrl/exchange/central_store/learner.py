@@ -16,7 +16,7 @@ import numpy as np
 from ddrl.errors import UsageError
 from ddrl.exchange.central_store.memory import CentralStore, Chunk
 from ddrl.exchange.central_store.multistep_adam import MultiStepAdam
-from ddrl.exchange.optimizers import make_optimizer
+from ddrl.exchange.optimizers import Optimizer, make_optimizer, rule_of
 from ddrl.exchange.parameter_groups import ParameterGroup, cut
 from ddrl.exchange.statistics import Statistics
 
@@ -53,9 +53,12 @@ def make_learner(
     slots = make_optimizer(config, 1).slot_names
     if set(slots) != set(store.chunks[0].slots):
         raise UsageError(f"{store.path} has the slots {', '.join(store.chunks[0].slots)}, not {', '.join(slots)}")
+    ranges = [(chunk.part.start, chunk.part.stop) for chunk in store.chunks]
+    parts = [(b - a, cut(groups, a, b), statistics and statistics.within(a, b)) for a, b in ranges]
     if synchronize_every:
-        return LocalSteps(store, config, synchronize_every, groups, statistics)
-    return SharedStatistics(store, config, groups, statistics)
+        return LocalSteps(store, [MultiStepAdam(config, *part) for part in parts], synchronize_every)
+    rule = rule_of(config.optimizer)
+    return SharedStatistics(store, [rule(config, *part) for part in parts])
 
 
 class CentralLearner(ABC):
@@ -121,23 +124,18 @@ class CentralLearner(ABC):
 
 
 class SharedStatistics(CentralLearner):
-    """Applies each gradient to the central parameters, with slots that all learners share."""
+    """Applies each gradient to the central parameters, with slots that all learners share.
+
+    Args:
+        optimizers: one for each chunk.
+    """
 
     local_steps = 0
 
-    def __init__(
-        self,
-        store: CentralStore,
-        config: OptimizerConfig,
-        groups: Sequence[ParameterGroup] = (),
-        statistics: Statistics | None = None,
-    ):
+    def __init__(self, store: CentralStore, optimizers: Sequence[Optimizer]):
         super().__init__(store)
-        self._optimizers = [
-            make_optimizer(config, *_of_chunk(chunk, groups), statistics=_statistics_of(chunk, statistics))
-            for chunk in store.chunks
-        ]
-        for optimizer, chunk in zip(self._optimizers, store.chunks, strict=True):
+        self._optimizers = optimizers
+        for optimizer, chunk in zip(optimizers, store.chunks, strict=True):
             optimizer.slots = chunk.slots
         self.pull()
 
@@ -167,22 +165,14 @@ class LocalSteps(CentralLearner):
 
     A pull keeps the local steps: theta = Theta - a_s, with m, v and t as they are. So it changes the parameters with
     which this process acts and at which the next gradient is taken, but not the sums for the next synchronization.
+
+    Args:
+        adams: one for each chunk.
     """
 
-    def __init__(
-        self,
-        store: CentralStore,
-        config: OptimizerConfig,
-        every: int,
-        groups: Sequence[ParameterGroup] = (),
-        statistics: Statistics | None = None,
-    ):
+    def __init__(self, store: CentralStore, adams: Sequence[MultiStepAdam], every: int):
         super().__init__(store)
-        self.every = every
-        self._adams = [
-            MultiStepAdam(config, *_of_chunk(chunk, groups), statistics=_statistics_of(chunk, statistics))
-            for chunk in store.chunks
-        ]
+        self._adams, self.every = adams, every
         self.synchronize()
 
     @property
@@ -216,12 +206,3 @@ class LocalSteps(CentralLearner):
         self.store.update(exchange, steps)
         self.staleness = int((before - self.versions).max())
         return self._renew(parameters, before + steps)
-
-
-def _of_chunk(chunk: Chunk, groups: Sequence[ParameterGroup]) -> tuple[int, tuple[ParameterGroup, ...]]:
-    """A chunk's size, and the groups in it."""
-    return chunk.parameters.size, cut(groups, chunk.part.start, chunk.part.stop)
-
-
-def _statistics_of(chunk: Chunk, statistics: Statistics | None) -> Statistics | None:
-    return statistics and statistics.within(chunk.part.start, chunk.part.stop)

@@ -31,12 +31,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddrl.exchange.optimizers import Adam, Trail
-from ddrl.exchange.parameter_groups import ParameterGroup
-from ddrl.exchange.statistics import Statistics
 from ddrl.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from ddrl.exchange.settings import OptimizerConfig
     from ddrl.kernels import compiled, updates
 else:
     compiled, updates = lazy_module("ddrl.kernels.compiled"), lazy_module("ddrl.kernels.updates")
@@ -51,16 +48,7 @@ class MultiStepAdam(Adam):
     """
 
     slot_names = ("m", "v", "a_g", "a_g2", "a_s")
-
-    def __init__(
-        self,
-        config: OptimizerConfig,
-        size: int,
-        groups: Sequence[ParameterGroup] = (),
-        statistics: Statistics | None = None,
-    ) -> None:
-        super().__init__(config, size, groups, statistics)
-        self._synchronized_count = 0
+    _synchronized_count = 0  # `count` at the last synchronization
 
     @property
     def local_steps(self) -> int:

@@ -28,7 +28,7 @@ class LocalSgd(WithoutServers):
     name = "local_sgd"
     summary = "every worker takes --local-steps of its own, then the workers average parameters and optimizer slots"
     local_steps = True
-    members = "averages all live workers"
+    why_no_quorum = "averages all live workers"
 
     def check(self, config: ExchangeConfig) -> None:
         super().check(config)

@@ -178,11 +178,6 @@ class QuorumCoordinator(Coordinator):
         held = next((h for h in self._ready.values() if h.members == members), next(iter(self._ready.values())))
         return round(held.count * members.bit_count() / held.members.bit_count())
 
-    def _take_flags(self) -> Flag:
-        flags, self._flags = self._flags & ~Flag.WITH_UPDATE, Flag.NONE
-        self.stopped = self.stopped or bool(flags & Flag.STOP)
-        return flags
-
     def _commits(self, flags: Flag, members: int, scale: float) -> list[Message]:
         header = Header(
             Kind.COMMIT,

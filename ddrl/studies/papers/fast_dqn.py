@@ -64,8 +64,8 @@ class SuiteSettings(EvaluatedSettings):
         tables: list[Table] = []
         panels: list[Panel] = []
         for group in grouped(outcomes, "algorithm"):
-            best = _means(group.runs, lambda run: best_score(run, self.score_name))
-            last = _means(group.runs, lambda run: last_score(run, self.score_name))
+            best = _means(group.runs, best_score(self.score_name))
+            last = _means(group.runs, last_score(self.score_name))
             tables += [_games_table(group, best, last), _summary_table(group["algorithm"], best, last)]
             panels += self._suite_panels(group, _raw(best))
         return Report(
@@ -115,7 +115,7 @@ def _suite_finding(outcomes: Sequence[Outcome], score: str) -> str:
     """A sentence that compares the best scores of each algorithm with those of people."""
     texts = []
     for group in grouped(outcomes, "algorithm"):
-        if best := _raw(_means(group.runs, lambda run: best_score(run, score))):
+        if best := _raw(_means(group.runs, best_score(score))):
             of_all = summary(best)
             name, games = printed_name(group["algorithm"]), counted(of_all.games, "game")
             texts.append(f"{name}'s best scores have a median of {of_all.median:.1f}% of a person's, over {games}")

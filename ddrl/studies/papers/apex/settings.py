@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ddrl import checks
 from ddrl.config import TrainConfig
@@ -14,7 +13,7 @@ from ddrl.studies.figures import Panel
 from ddrl.studies.findings import extremes, name_among, reached, sentences
 from ddrl.studies.measures import count, final, mean, most, rate, scores_caption, steps_to, updates_to
 from ddrl.studies.points import Group, Outcome
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, target_of
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config
 from ddrl.studies.statistics import Interval
 from ddrl.studies.study import Report
 from ddrl.studies.tables import Columns, table
@@ -62,12 +61,11 @@ class ApexSettings(TargetSettings, ScoredSettings):
         config = base_config(self, "apex-dqn", game, machine)
         if not config.apex.actors:
             raise UsageError("--train-options: a study of Ape-X needs actors; leave --actors out, which the study sets")
-        names = ("eval_games", "eval_every_updates", "eval_epsilon")
-        evaluation: dict[str, Any] = {name: getattr(self, name) for name in names}
-        evaluation["evaluator"] = self.score == "evaluation"
-        evaluation["eval_time_share"] = 1.0  # it plays beside the learner
-        target = self.target_score if self.score == "evaluation" else None
-        evaluation |= target_of(target, self.stop_at_target)
+        evaluation = self.evaluated(self.stop_at_target) | {
+            "eval_every_updates": self.eval_every_updates,
+            "eval_epsilon": self.eval_epsilon,
+            "eval_time_share": 1.0,  # it plays beside the learner
+        }
         return config.changed(
             sampling={"simulators": self.simulators or config.sampling.simulators},
             environment={"step_time_mean_ms": self.step_time_ms} if self.step_time_ms else {},
@@ -108,7 +106,9 @@ class ApexSettings(TargetSettings, ScoredSettings):
 
     def _columns(self) -> Columns:
         """The columns with a group's results. Runs that end at the target have no final score."""
-        last: Columns = {} if self.stop_at_target else {"final score": final(self.score_name)}
+        ended: Columns = {
+            "agent steps": most("agent_steps"), "updates": most("update"), "final score": final(self.score_name),
+        }  # fmt: skip
         timed: Columns = {}
         if (target := self.target_score) is not None:
             timed = {
@@ -116,9 +116,8 @@ class ApexSettings(TargetSettings, ScoredSettings):
                 "agent steps to it": lambda group: steps_to(group.runs, self.score_name, target),
                 "updates to it": lambda group: updates_to(group.runs, self.score_name, target),
             }
-        totals: Columns = {} if self.stop_at_target else {"agent steps": most("agent_steps"), "updates": most("update")}
         return {
-            "seeds": count, **totals, **last, **timed,
+            "seeds": count, **({} if self.stop_at_target else ended), **timed,
             "agent steps/s": mean(rate()), "inserts/s": mean(rate("inserts_per_s")),
             "updates/s": mean(rate("updates_per_s")),
         }  # fmt: skip

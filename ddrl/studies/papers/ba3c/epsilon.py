@@ -34,7 +34,7 @@ from ddrl.studies.papers.ba3c.epsilon_cells import (
 from ddrl.studies.papers.ba3c.median_rule import Rule, verdict
 from ddrl.studies.papers.ba3c.scaling import evaluations, with_workers
 from ddrl.studies.points import Outcome, Point, grouped, parted
-from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json, target_of
+from ddrl.studies.settings import ScoredSettings, TargetSettings, base_config, from_json
 from ddrl.studies.statistics import ENOUGH
 from ddrl.studies.study import Labels, Report, Study
 from ddrl.studies.tables import table
@@ -129,9 +129,7 @@ class EpsilonSettings(TargetSettings, ScoredSettings):
             config = config.changed(optimizer={"batch_size": batch // workers})
         else:
             config = with_workers(config, workers, 8, batch // workers)
-        evaluated = self.score == "evaluation"
-        target = target_of(self.target_score if evaluated else None, self.stop_at_target)
-        evaluation = {"evaluator": evaluated, "eval_epsilon": 0.0} | target | evaluations(self, config)
+        evaluation = {"eval_epsilon": 0.0} | evaluations(self, config) | self.evaluated(self.stop_at_target)
         rates = {field: labels[name] for name, field in RATES.items()}
         return config.changed(optimizer=rates, run=self.run, evaluation=evaluation)
 

@@ -139,7 +139,7 @@ def columns_of(varied: Iterable[str], target: float | None, whole: bool) -> Colu
     timed: Columns = {}
     last: Columns = {
         "final score": lambda cell: cell.score,
-        MIDDLE: lambda cell: middle(lambda run: last_score(run, cell.settings.score_name))(cell),
+        MIDDLE: lambda cell: middle(last_score(cell.settings.score_name))(cell),
     }
     if target is not None:
         timed = {

@@ -107,8 +107,8 @@ class GamesSettings(BudgetSettings):
             "time to it": lambda game: (times := self.times(game)) and times.text(),
         }
         whole = [] if self.to_target else [("BA3C", Group({}, outcomes))]  # runs to a target have no final score
-        of_all, profiles = across_games.together(whole, final_mean)
-        panels = [*(_panel(game, self.target(game["game"])) for game in games), *profiles]
+        together = across_games.together(whole, last_score(EVALUATION))
+        panels = [*(_panel(game, self.target(game["game"])) for game in games), *together.panels]
         caption = caption_of(EVALUATION, outcomes).replace(": ", ": mean and maximum of ")
         return Report(
             heading="Scores by game against time",
@@ -128,12 +128,12 @@ class GamesSettings(BudgetSettings):
                     ),
                     **published,
                 }),
-                *of_all,
+                *together.tables,
             ],
             panels=panels,
             columns=2 if len(panels) in (1, 2, 4) else 3,
-            notes=[NOTES, *([across_games.NOTE] if of_all else [])],
-            careful=across_games.uneven(whole, final_mean),
+            notes=[NOTES, *together.notes],
+            careful=together.careful,
         )  # fmt: skip
 
     def _finding(self, games: Sequence[Group]) -> str:
@@ -153,7 +153,7 @@ class GamesSettings(BudgetSettings):
 
 def actions_of(game: Group) -> str:
     """How actions are chosen in the evaluation games of a group, as a text."""
-    evaluation = game.runs[0].point.config.evaluation
+    evaluation = game.config.evaluation
     return evaluation.eval_actions + (f", epsilon {evaluation.eval_epsilon:g}" if evaluation.eval_epsilon else "")
 
 
@@ -170,11 +170,6 @@ def of_best(name: str, unit: float = 1.0) -> Measure:
         return None if best is None else best[name] / unit
 
     return measure
-
-
-def final_mean(run: Outcome) -> float | None:
-    """Mean score of a run's last evaluation."""
-    return last_score(run, EVALUATION)
 
 
 def _panel(game: Group, target: float | None) -> Panel:

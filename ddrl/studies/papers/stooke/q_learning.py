@@ -187,16 +187,17 @@ class SecondarySettings(EvaluatedSettings):
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Scores and norms of parameters of both learners; the figure has a column for each pair."""
         pairs = grouped(outcomes, "game", *LEARNERS)
+        learners = [learner for pair in pairs for learner in _learners(pair)]
         shown = ((self.score_name, "raw score"), (NORM, "norm of the parameters"))
         return Report(
             heading="A secondary DQN learner beside the one that acts",
             caption=f"{self.caption}; {spread_text(outcomes, self.score_name)}",
             finding=extremes(
-                [learner for pair in pairs for learner in _learners(pair)], final(self.score_name), "final score",
+                learners, final(self.score_name), "final score",
                 lambda group: f"{group['learner']}, batch size {group['size']:,}",
             ),
             tables=[
-                table("At the end of the budget", [learner for pair in pairs for learner in _learners(pair)], {
+                table("At the end of the budget", learners, {
                     "game": "game", "learner": "learner", "batch size": "size", "beside": "beside",
                     "seeds": count, "updates": most("update"), "score": final(self.score_name),
                     "norm of parameters": mean(newest(NORM)),
@@ -329,12 +330,13 @@ class NormsSettings(EvaluatedSettings):
     def report(self, outcomes: Sequence[Outcome]) -> Report:
         """Curves of scores and norms, and a table of their last values."""
         names = [f"{quantity}/{layer}" for layer in self.layers for quantity in QUANTITIES]
+        groups = grouped(outcomes, "game", "optimizer", "setup")
         return Report(
             heading="Norms by batch size and optimizer, Categorical DQN",
             caption=f"curves: batch size, learning rate; {self.caption}; {spread_text(outcomes, self.score_name)}",
-            finding=extremes(grouped(outcomes, "game", "optimizer", "setup"), final(self.score_name), "final score"),
+            finding=extremes(groups, final(self.score_name), "final score"),
             tables=[
-                table("At the end of the budget", grouped(outcomes, "game", "optimizer", "setup"), {
+                table("At the end of the budget", groups, {
                     "game": "game", "optimizer": "optimizer", "batch, rate": "setup", "seeds": count,
                     "score": final(self.score_name),
                     **{name: mean(newest(name)) for name in names},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ddrl import checks
@@ -15,7 +15,7 @@ from ddrl.studies.findings import extremes
 from ddrl.studies.measures import count, mean, ratio, values
 from ddrl.studies.points import Group, Outcome, Point, grouped, having
 from ddrl.studies.settings import TrainingSettings, base_config, one_of
-from ddrl.studies.statistics import Interval, bootstrap
+from ddrl.studies.statistics import bootstrap
 from ddrl.studies.study import Labels, Report, Study, doublings
 from ddrl.studies.tables import Table, table
 from ddrl.studies.training import measuring
@@ -133,12 +133,9 @@ def _groups_table(game: str, outcomes: Sequence[Outcome]) -> Table:
 
 
 def _barrier_table(game: str, outcomes: Sequence[Outcome]) -> Table:
-    def rate_of(kind: str) -> Callable[[Group], Interval | None]:
-        return lambda group: bootstrap(values(_measured, having(group.runs, kind=kind)))
-
     return table(f"{game}: a process for each core", grouped(outcomes, "cores", "per_core"), {
         "cores": "cores", "simulators": lambda group: group["cores"] * group["per_core"],
-        **{f"agent steps/s, {text}": rate_of(kind) for kind, text in BARRIERS.items()},
+        **{f"agent steps/s, {text}": mean(_measured, kind=kind) for kind, text in BARRIERS.items()},
         "ratio": lambda group: ratio(_measured, *(having(group.runs, kind=kind) for kind in BARRIERS)),
     })  # fmt: skip
 

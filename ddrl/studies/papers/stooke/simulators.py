@@ -54,6 +54,7 @@ def sizes_report(
     Args:
         what: algorithm -> what its sizes count, such as simulators.
     """
+    groups = grouped(outcomes, "algorithm", "game", "size")
     panels = [
         learning_panel(
             f"{printed_name(group['algorithm'])} on {group['game']}", "raw score", grouped(group.runs, "size"),
@@ -64,11 +65,9 @@ def sizes_report(
     return Report(
         heading=heading,
         caption=f"{caption}; {spread_text(outcomes, settings.score_name)}",
-        finding=extremes(
-            grouped(outcomes, "algorithm", "game", "size"), final(settings.score_name), f"final {settings.score} score"
-        ),
+        finding=extremes(groups, final(settings.score_name), f"final {settings.score} score"),
         tables=[
-            table(f"{settings.score} score at the end of the budget", grouped(outcomes, "algorithm", "game", "size"), {
+            table(f"{settings.score} score at the end of the budget", groups, {
                 "algorithm": "algorithm", "game": "game", "size": "size",
                 "of": lambda group: what[group["algorithm"]],
                 "seeds": count, "agent steps": most("agent_steps"), "score": final(settings.score_name),
