@@ -136,7 +136,8 @@ def _given(make: Preset, game: str, machine: Machine, algorithm: str, name: str)
         raise UsageError(
             f"{where} has settings of {config.algorithm.name}: give its TrainConfig `algorithm={settings.__name__}()`"
         )
-    hints = checks.hints(settings)
+    kind: type = type(config.algorithm)
+    hints = checks.hints(kind)
     for field in dataclasses.fields(settings):
         hint, value = hints[field.name], getattr(config.algorithm, field.name)
         if not _is_of_type(hint, value):
@@ -230,8 +231,8 @@ def _check(name: str, algorithm: Any) -> None:
         if both:
             raise UsageError(f"{where}: its setting {min(both)} is one of {group.name} already; choose another name")
     if both := options & OF_TRAIN:
-        taken = checks.flag(min(both))
-        raise UsageError(f"{where}: its setting {min(both)} would be {taken} of `ddrl train`; choose another name")
+        option = checks.flag(min(both))
+        raise UsageError(f"{where}: its setting {min(both)} would be {option} of `ddrl train`; choose another name")
 
 
 def _check_record(where: str, algorithm: Algorithm) -> None:
