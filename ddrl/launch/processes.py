@@ -1,4 +1,4 @@
-"""Ending what a launcher started: every process of a session, however it is grouped or reparented."""
+"""Ending what a launcher started: every process of a session, however it is grouped or reparented, and their own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 
 
 def session_members(session: int) -> list[int]:
-    """Living processes of a session (zombies are dead). mpirun gives its ranks groups, but no sessions."""
-    return [pid for pid, stat in _living() if stat.session == session]
+    """Living processes of a session, and what they have started in sessions of their own (zombies are dead).
+
+    The mpirun of Open MPI gives its ranks groups, but no sessions; that of MPICH gives each a session.
+    """
+    living = dict(_living())
+    members = {pid for pid, stat in living.items() if stat.session == session}
+    newest = members
+    while newest:
+        newest = {pid for pid, stat in living.items() if stat.parent in newest} - members
+        members |= newest
+    return sorted(members)
 
 
 def children(parent: int) -> list[int]:

@@ -185,17 +185,20 @@ def test_a_killed_mpirun_is_no_end_that_was_asked_for(tmp_path):
     assert_none_left(path)
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_session_members_include_other_process_groups():
-    program = "import os, subprocess, sys; subprocess.Popen(['sleep', '30'], process_group=0).wait()"
-    if sys.version_info < (3, 11):
-        program = "import os, subprocess; subprocess.Popen(['sleep', '30'], preexec_fn=os.setpgrp).wait()"
+@pytest.mark.parametrize("own", ["process_group=0", "start_new_session=True"], ids=["groups", "sessions"])
+def test_session_members_include_groups_and_sessions_that_their_processes_make(own):
+    """The mpirun of Open MPI gives each rank a group, and that of MPICH a session."""
+    if sys.version_info < (3, 11) and own == "process_group=0":
+        own = "preexec_fn=os.setpgrp"
+    program = f"import os, subprocess; subprocess.Popen(['sleep', '30'], {own}).wait()"
     process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     wait_for(lambda: len(session_members(process.pid)) == 2, "child")
-    assert process.pid in session_members(process.pid)
+    members = session_members(process.pid)
+    assert process.pid in members
     processes.end_session(process.pid, 2.0)
     process.wait(timeout=PATIENCE_SECONDS)
     assert session_members(process.pid) == []
+    assert all((stat := stat_of(pid)) is None or stat.state in "ZX" for pid in members)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
