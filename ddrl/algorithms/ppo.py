@@ -266,7 +266,7 @@ def _laptop(preset: Preset, rate: float = 1e-3) -> Preset:
 
 
 def laptop_ppo(game: str, machine: Machine) -> TrainConfig:
-    """OpenAI Baselines' settings with a higher rate, and those of a game that has its own."""
+    """OpenAI Baselines' settings with a higher rate; Breakout has its own."""
     return _laptop(ppo)(game, machine).changed(**(of_game(LAPTOP_BY_GAME, game) or {}))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddrl.config import NetworkConfig
+from ddrl.errors import UsageError
 from ddrl.lazy import tf
 from ddrl.networks.dense import BoundedNetwork, activation_named, flat_observations, tower_outputs, tower_tensors
 from ddrl.structured import inputs_of
@@ -35,6 +36,8 @@ class DeterministicNetwork(BoundedNetwork):
         observation_dtype: Any,
         action_space: Continuous,
     ) -> None:
+        if not isinstance(action_space, Continuous):
+            raise UsageError("dpg takes continuous actions, not discrete ones: train dqn, a2c, ppo or impala")
         inputs, actions = inputs_of(observation_shape, observation_dtype), action_space.head_size
         norm = config.layer_norm
         tensors = tower_tensors("policy", (inputs, *config.policy_layers, actions), 0.01, layer_norm=norm)

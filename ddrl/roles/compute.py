@@ -30,7 +30,6 @@ from ddrl.roles.evaluator import EvaluatorRole
 from ddrl.roles.resume import Start, newest_start
 from ddrl.roles.worker import WorkerRole
 from ddrl.rundir import config_to_dict
-from ddrl.sampling.schedules import Schedule
 
 
 class ComputeRoles:
@@ -64,19 +63,22 @@ class ComputeRoles:
         self, transport: Transport, index: int, wake: Callable[[], None], working: Callable[[], object] = lambda: None
     ) -> WorkerRole:
         """Makes worker `index` with its environments; with Ape-X, where actors act, it makes the learner."""
-        context, config, network = self.context, self.context.config, self.network
-        feed = None
-        schedule: Schedule
-        if context.layout.actors:
-            metrics = RankMetrics("learner", index)
-            feed = learner_feed(context, transport, network, self._probe, metrics, wake)
-            schedule = feed.schedule
-        else:
-            metrics = RankMetrics("worker", index)
-            environments = make_environments(self._worker_config, index)
-            schedule = make_schedule(config, environments, network, metrics, index)
-        learner = make_learner(config, network, self._shape, self._dtype)
-        return WorkerRole(context, transport, index, network, schedule, learner, metrics, wake, feed, working)
+        if self.context.layout.actors:
+            return self._learner(transport, index, wake)
+        config = self.context.config
+        metrics = RankMetrics("worker", index)
+        environments = make_environments(self._worker_config, index)
+        schedule = make_schedule(config, environments, self.network, metrics, index)
+        learner = make_learner(config, self.network, self._shape, self._dtype)
+        return WorkerRole(
+            self.context, transport, index, self.network, schedule, learner, metrics, wake, working=working
+        )
+
+    def _learner(self, transport: Transport, index: int, wake: Callable[[], None]) -> WorkerRole:
+        config, metrics = self.context.config, RankMetrics("learner", index)
+        feed = learner_feed(self.context, transport, self.network, self._probe, metrics, wake)
+        learner = make_learner(config, self.network, self._shape, self._dtype)
+        return WorkerRole(self.context, transport, index, self.network, feed.schedule, learner, metrics, wake, feed)
 
     def evaluator(self, transport: Transport) -> EvaluatorRole:
         """Makes the evaluator."""

@@ -95,7 +95,8 @@ def _unplanned(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _empty(outcomes: Sequence[Outcome]) -> list[str]:
     """Warns of runs that finished, but whose metrics are lost."""
-    lost = [o.point.name for o in outcomes if ended_well(o.result) and not o.records]
+    finished = [o for o in outcomes if ended_well(o.result) and (o.path / rundir.CONFIG).exists()]
+    lost = [o.point.name for o in finished if not o.records]
     return [f"finished, but {rundir.METRICS} has no readable records: {_some(lost)}"] if lost else []
 
 
