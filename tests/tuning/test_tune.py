@@ -356,7 +356,8 @@ def test_a_journal_of_another_study_is_refused(fake, tmp_path, capsys):
 
 
 def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkeypatch, capsys):
-    assert begin(tmp_path / "search", "--trials", "2") == 0
+    for name in ("search", "done"):
+        assert begin(tmp_path / name, "--trials", "2") == 0
     note, program = tmp_path / "arguments", tmp_path / "bin" / "sbatch"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{note}"\necho 42\n')
@@ -375,7 +376,7 @@ def test_the_array_has_a_task_for_each_trial_that_is_left(fake, tmp_path, monkey
     assert told[-1] == f'task ddrl tune --dir {tmp_path / "search"} --task "$SLURM_ARRAY_TASK_ID"'
     assert told[2:] == dry.splitlines()[2:-1]
     assert plans.load(tmp_path / "search").trials == 7
-    assert tune(tmp_path / "search", "--trials", "2", "--submit") == 2
+    assert tune(tmp_path / "done", "--submit") == 2
     assert "has no trial left to run (--trials 2)" in capsys.readouterr().err
 
 
