@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import math
 import sys
 import typing
 from collections.abc import Collection, Iterable
@@ -78,12 +79,13 @@ def finite(config: Any, *names: str) -> None:
             refuse(config, name, "must be a finite number")
 
 
-def no_nan(config: Any) -> None:
-    """No field may be NaN, which would go through every comparison, and make NaN of all that it meets."""
+def all_finite(config: Any) -> None:
+    """Numbers in fields must be finite: NaN goes through every comparison, and the JSON of files has no infinity."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if any(item != item for item in (value if isinstance(value, tuple) else (value,))):  # noqa: PLR0124
-            refuse(config, field.name, "must be a number")
+        numbers = [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, float)]
+        if not all(map(math.isfinite, numbers)):
+            refuse(config, field.name, "must be a finite number")
 
 
 def above(config: Any, limit: float, *names: str, why: str = "") -> None:

@@ -58,6 +58,16 @@ def raised_at(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
+def raised_in(error: BaseException) -> str:
+    """The name of the function that raised it."""
+    return traceback.extract_tb(error.__traceback__)[-1].name
+
+
+def raised_by_user(error: BaseException) -> bool:
+    """Whether the line that raised it is one of a user's own code."""
+    return _is_of_user(traceback.extract_tb(error.__traceback__)[-1].filename)
+
+
 def _is_of_user(file: str) -> bool:
     """Whether a file belongs neither to ddrl, nor to Python, nor to an installed package."""
     path = Path(file)

@@ -191,7 +191,8 @@ def _name_new_file(temporary: Path, path: Path) -> None:
         try:
             os.replace(temporary, path)
         except BaseException:
-            path.unlink()
+            if temporary.exists():  # it has not got its name
+                path.unlink()
             raise
     else:
         with contextlib.suppress(OSError):  # the file has its name

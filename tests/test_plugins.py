@@ -168,6 +168,8 @@ def test_a_variant_of_an_algorithm_has_none_of_its_names(of, changes):
 MISTAKES = {
     "no name on the command line": ({"names": "other"}, r"its names are 'other': give a dict, as in \{'mine': Name"),
     "presets without a name": ({"names": {"other": {}}}, r"its names are \{'other': \{\}\}: give a dict"),
+    "no presets": ({"names": {"other": algorithms.Name("Other", None)}}, "its names are .*: give a dict, as in"),
+    "no context": ({"context": None}, "its context is None: give a set, as in"),
     "no loss": ({"loss": None}, "its loss is None: give a function of .network, parameters, batch, settings, context"),
     "a loss of two": ({"loss": lambda network, batch: 0}, r"its loss takes \(network, batch\): give a function of"),
     "a context that is a text": ({"context": "target"}, r"its context is 'target': give a set, as in \{'target'\}"),
@@ -227,6 +229,8 @@ DATA = {
     "no steps": (property(lambda self: FromUnrolls(0)), "unroll_length=0 in learns_from of other: must be a whole n"),
     "half steps": (property(lambda self: FromUnrolls(0.5)), "unroll_length=0.5 in learns_from of other: must be a"),
     "no epochs": (property(lambda self: FromDataPoints(5, 0)), "epochs=0 in learns_from of other: must be a whole"),
+    "no period": (property(lambda self: FromReplay(1, 4, 0)), "target_period=0 in learns_from of other: must be a"),
+    "a typo": (property(lambda self: self.typo), "learns_from of other: AttributeError: .*'typo' .test_plugins.py"),
     "not defined": (AlgorithmConfig.learns_from, "other: its settings say nothing of the data that it learns from; gi"),
 }
 
@@ -238,7 +242,7 @@ def test_what_is_no_data_to_learn_from_is_refused(name):
         TrainConfig(algorithm=with_setting(float, 1.0, learns_from=learns_from)())
 
 
-def test_what_settings_of_a_user_raise_is_one_line_and_nan_is_refused():
+def test_what_settings_of_a_user_raise_is_one_line_and_what_is_not_finite_is_refused():
     def positive(self: AlgorithmConfig) -> None:
         AlgorithmConfig.__post_init__(self)
         if self.mine < 0:
@@ -249,8 +253,9 @@ def test_what_settings_of_a_user_raise_is_one_line_and_nan_is_refused():
         kind(mine=-1.0)
     with pytest.raises(UsageError, match="^--discount 2.0: must be between"):
         kind(discount=2.0)
-    with pytest.raises(UsageError, match="^--mine nan: must be a number"):
-        TrainConfig(algorithm=kind(mine=np.nan))
+    for value in (np.nan, np.inf):
+        with pytest.raises(UsageError, match=f"^--mine {value}: must be a finite number"):
+            TrainConfig(algorithm=kind(mine=value))
 
 
 def test_a_setting_that_would_be_another_option_of_training_is_refused():

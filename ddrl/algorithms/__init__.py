@@ -12,7 +12,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal
 
 from ddrl import checks, plugins
@@ -238,8 +238,11 @@ def _check(name: str, algorithm: Any) -> None:
 def _check_record(where: str, algorithm: Algorithm) -> None:
     """Refuses names, a loss, or a context of other types, which nothing would notice before the ranks start."""
     names, loss = algorithm.names, algorithm.loss
-    if not isinstance(names, Mapping) or not all(isinstance(known, Name) for known in names.values()):
-        raise UsageError(f"{where}: its names are {names!r:.80}: give a dict, as in {{'mine': Name('Mine', PRESETS)}}")
+    if not isinstance(names, Mapping) or not all(
+        isinstance(known, Name) and isinstance(known.presets, Mapping) for known in names.values()
+    ):
+        example = "{'mine': Name('Mine', {'default': preset})}"
+        raise UsageError(f"{where}: its names are {names!r:.80}: give a dict, as in {example}")
     try:
         inspect.signature(loss).bind(*ARGUMENTS_OF_LOSS)
     except TypeError as error:
@@ -247,8 +250,9 @@ def _check_record(where: str, algorithm: Algorithm) -> None:
         raise UsageError(f"{where}: its loss {takes}: give a function of ({', '.join(ARGUMENTS_OF_LOSS)})") from error
     except ValueError:  # a function of C, whose arguments are not known
         pass
-    if isinstance(algorithm.context, str):
-        raise UsageError(f"{where}: its context is {algorithm.context!r:.80}: give a set, as in {{'target'}}")
+    context: Any = algorithm.context
+    if isinstance(context, str) or not isinstance(context, Collection):
+        raise UsageError(f"{where}: its context is {context!r:.80}: give a set, as in {{'target'}}")
 
 
 def _check_types(where: str, settings: type) -> None:

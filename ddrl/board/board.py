@@ -8,7 +8,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,12 @@ class Board:
 
     def series(self, ids: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
         """Columns of runs: id -> {columns: {name: values}, names: of all that there are}; unknown runs are left out."""
-        return {str(run.id): {"columns": run.columns(names), "names": run.names()} for run in self._read_whole(ids)}
+        found = self._of_whole(ids, lambda run: {"columns": run.columns(names), "names": run.names()})
+        return {str(number): series for number, series in found.items()}
 
     def details(self, ids: Sequence[int]) -> list[dict[str, Any]]:
         """Settings, events, videos and times of runs."""
-        return [run.details() for run in self._read_whole(ids)]
+        return list(self._of_whole(ids, BoardRun.details).values())
 
     def log(self, number: int) -> dict[str, Any]:
         """The end of a run's log."""
@@ -126,14 +127,16 @@ class Board:
     def _run(self, number: int) -> BoardRun | None:
         return next((run for run in self._runs.values() if run.id == number), None)
 
-    def _read_whole(self, ids: Sequence[int]) -> Iterator[BoardRun]:
-        """Yields those of the runs that are known, with all their metrics; the lock is held while one is looked at."""
+    def _of_whole(self, ids: Sequence[int], what: Callable[[BoardRun], dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """By id, `what` of those of the runs that are known, with all their metrics."""
+        found = {}
         for number in ids:
             with self._lock:
                 if (run := self._run(number)) is not None:
                     if not run.whole:
                         run.read()
-                    yield run
+                    found[number] = what(run)
+        return found
 
     def _refresh(self) -> None:
         now = self._clock()

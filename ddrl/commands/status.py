@@ -97,9 +97,16 @@ def named_by(name: str) -> list[Path]:
     Raises:
         UsageError: as `known`.
     """
-    many = [path for path in _directories(Path(name)) if is_many(path)]
-    inner = [*many, *(path for path in find_runs([Path(name)]) if not any(map(path.is_relative_to, many)))]
-    return [known(name)] if is_known(Path(name)) or not inner else inner
+    return list(_topmost(name)) or [known(name)]
+
+
+def _topmost(place: str) -> Iterator[Path]:
+    """Yields what `is_known` of a directory and of those at any level below it; what is in one is part of it."""
+    for directory, inner, _ in os.walk(place):
+        inner.sort()
+        if is_known(Path(directory)):
+            yield Path(directory)
+            inner.clear()
 
 
 def known(name: str) -> Path:

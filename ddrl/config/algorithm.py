@@ -167,13 +167,13 @@ class AlgorithmConfig:
         return np.clip(rewards, -self.reward_clip, self.reward_clip) if self.reward_clip else rewards
 
 
-def _in_one_line(check: Callable[[Any], None]) -> Callable[[Any], None]:
+def _in_one_line(check: Callable[..., None]) -> Callable[..., None]:
     """A `__post_init__`, which may be a user's; whatever it raises is a UsageError."""
 
     @functools.wraps(check)
-    def checked(settings: AlgorithmConfig) -> None:
+    def checked(settings: AlgorithmConfig, *values: Any) -> None:
         try:
-            check(settings)
+            check(settings, *values)
         except (UsageError, MemoryError):
             raise
         except Exception as error:
@@ -186,16 +186,24 @@ def data_of(algorithm: AlgorithmConfig) -> LearnsFrom:
     """`learns_from` of an algorithm, whose settings may be a user's.
 
     Raises:
-        UsageError: it is no kind of data, or lengths and counts in it are not whole numbers of at least 1.
+        UsageError: it is no kind of data, or lengths, periods, and counts in it are no whole numbers, or too small.
     """
-    data: Any = algorithm.learns_from
+    try:
+        data: Any = algorithm.learns_from
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:
+        raise UsageError(f"learns_from of {algorithm.name}: {in_one_line(error)}{raised_at(error)}") from error
     if not isinstance(data, LearnsFrom):
         given = "a method" if callable(data) else f"{data!r:.80}"
         raise UsageError(f"learns_from of {algorithm.name} is {given}: have it, as a property, return {KINDS_OF_DATA}")
-    for name in ("unroll_length", "epochs", "n_step", "steps_per_update"):
-        value = getattr(data, name, 1)
-        if not isinstance(value, (int, np.integer)) or value < 1:
-            refuse_data(algorithm, name, "must be a whole number of at least 1")
+    least = {"unroll_length": 1, "epochs": 1, "n_step": 1, "steps_per_update": 1, "pool_batches": 0}
+    if not getattr(data, "target_average", 0.0):
+        least["target_period"] = 1
+    for name, fewest in least.items():
+        value = getattr(data, name, fewest)
+        if not isinstance(value, (int, np.integer)) or value < fewest:
+            refuse_data(algorithm, name, f"must be a whole number of at least {fewest}")
     return data
 
 

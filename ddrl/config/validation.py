@@ -28,7 +28,7 @@ def check(config: TrainConfig) -> None:
     Raises:
         UsageError: with the setting to change.
     """
-    checks.no_nan(config.algorithm)
+    checks.all_finite(config.algorithm)
     data = data_of(config.algorithm)
     validation_apex.check(config)
     if isinstance(data, FromReplay):

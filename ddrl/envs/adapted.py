@@ -12,7 +12,7 @@ import numpy as np
 
 from ddrl.envs.observations import NUMBERS, ObservationFormat, short
 from ddrl.envs.spaces import action_space_of, action_taker
-from ddrl.errors import UsageError, in_one_line, raised_at, says_what_to_do
+from ddrl.errors import UsageError, in_one_line, raised_at, raised_in, says_what_to_do
 from ddrl.structured import ACTION_MASK, split_components
 from ddrl.types import Continuous, MultiDiscrete
 
@@ -200,7 +200,8 @@ def first_call(game: str, method: str) -> Iterator[None]:
         if says_what_to_do(error):
             raise
         failed = f"{in_one_line(error)}{raised_at(error)}"
-        remedy = f"write its {method}" if isinstance(error, NotImplementedError) else "fix the environment"
+        missing = isinstance(error, NotImplementedError) and raised_in(error) == method
+        remedy = f"write its {method}" if missing else "fix the environment"
         raise UsageError(f"{game} fails at its first {method}: {failed}; {remedy}") from error
 
 

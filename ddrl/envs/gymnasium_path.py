@@ -18,7 +18,7 @@ from ddrl.envs.game_names import unknown_game
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment, stamp_of, versions
 from ddrl.envs.protocols import Protocol
 from ddrl.envs.starts import Starts
-from ddrl.errors import UsageError, in_one_line, raised_at, says_what_to_do
+from ddrl.errors import UsageError, in_one_line, raised_at, raised_by_user, says_what_to_do
 
 
 def make_atari(
@@ -201,7 +201,7 @@ def _clear_errors(game: str, game_options: Sequence[str] = ()) -> Iterator[None]
             raise
         given = f"--game-options {' '.join(game_options):.80}: " if game_options else ""
         remedy = "fix the options or the environment" if game_options else "fix the environment"
-        if isinstance(error, TypeError) and "missing" in str(error):  # an argument without a default
+        if isinstance(error, TypeError) and "missing" in str(error) and not raised_by_user(error):
             remedy = "give it with --game-options NAME=VALUE, or have the environment give it a default"
         message = f"{given}cannot make the game {game!r}: {in_one_line(error)}{raised_at(error)}; {remedy}"
         raise UsageError(message) from error

@@ -92,7 +92,7 @@ class WithoutServers(Exchange):
         why_no_quorum: what it does with gradients instead of closing steps with some of them, for error messages.
     """
 
-    why_no_quorum: str
+    why_no_quorum = "closes no steps"
 
     def check(self, config: ExchangeConfig) -> None:
         super().check(config)

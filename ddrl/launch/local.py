@@ -102,10 +102,10 @@ def train(
 def cleared(path: Path) -> Iterator[None]:
     """A context without what an earlier start left. The result of a run that has finished comes back if the ranks do
     not begin to go on with it; its settings are then those with which it was to go on."""
-    if (rundir.read_json(path / rundir.RESULT) or {}).get("status") in outcome.ENDED_WELL:
-        os.replace(path / rundir.RESULT, path / rundir.RESULT_BEFORE)
-    clear(path)
     try:
+        if (rundir.read_json(path / rundir.RESULT) or {}).get("status") in outcome.ENDED_WELL:
+            os.replace(path / rundir.RESULT, path / rundir.RESULT_BEFORE)
+        clear(path)
         yield
     finally:
         with contextlib.suppress(OSError):  # why the run failed is more important

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +17,21 @@ def session_members(session: int) -> list[int]:
 
     The mpirun of Open MPI gives its ranks groups, but no sessions; that of MPICH gives each a session.
     """
+    return list(_members(session, {}))
+
+
+def _members(session: int, known: Mapping[int, int]) -> dict[int, int]:
+    """Process -> start of the members of a session that live, and of those `known` to have been some: a member with a
+    session of its own is seen no more once its parent is dead."""
     living = dict(_living())
-    members = {pid for pid, stat in living.items() if stat.session == session}
-    newest = members
+    members = {
+        pid: stat.started for pid, stat in living.items() if stat.session == session or known.get(pid) == stat.started
+    }
+    newest = set(members)
     while newest:
-        newest = {pid for pid, stat in living.items() if stat.parent in newest} - members
-        members |= newest
-    return sorted(members)
+        newest = {pid for pid, stat in living.items() if stat.parent in newest and pid not in members}
+        members |= {pid: living[pid].started for pid in newest}
+    return members
 
 
 def children(parent: int) -> list[int]:
@@ -32,11 +40,12 @@ def children(parent: int) -> list[int]:
 
 
 class Stat(NamedTuple):
-    """State (a letter), parent and session of a process."""
+    """State (a letter), parent and session of a process, and when it started, in ticks of the system's clock."""
 
     state: str
     parent: int
     session: int
+    started: int
 
 
 def stat_of(pid: int | str) -> Stat | None:
@@ -46,8 +55,8 @@ def stat_of(pid: int | str) -> Stat | None:
     except OSError:
         return None
     # "pid (name) state parent group session ...", where the name may hold anything, brackets and half a letter included
-    state, parent, _, session = stat[stat.rfind(")") + 2 :].split()[:4]
-    return Stat(state, int(parent), int(session))
+    state, parent, _, session, *others = stat[stat.rfind(")") + 2 :].split()
+    return Stat(state, int(parent), int(session), int(others[15]))
 
 
 def _living() -> Iterator[tuple[int, Stat]]:
@@ -58,31 +67,26 @@ def _living() -> Iterator[tuple[int, Stat]]:
 
 
 def end_session(session: int, grace_seconds: float = 5.0) -> None:
-    """SIGTERM to every process of a session, SIGKILL after the grace."""
-    if not _signal(session, signal.SIGTERM) or _wait_empty(session, grace_seconds):
-        return
+    """SIGTERM to every process of a session, SIGKILL after the grace; see `session_members`."""
+    members = _signal(session, {}, signal.SIGTERM)
+    end = time.monotonic() + grace_seconds
+    while members and time.monotonic() < end:
+        time.sleep(0.05)
+        members = _members(session, members)
     for _ in range(50):  # a member may fork between the listing and the kill
-        if not _signal(session, signal.SIGKILL):
+        if not members:
             return
+        members = _signal(session, members, signal.SIGKILL)
         time.sleep(0.1)
 
 
-def _signal(session: int, number: int) -> bool:
-    """Sends a signal to every process of a session; whether there is any."""
-    members = session_members(session)
+def _signal(session: int, known: Mapping[int, int], number: int) -> dict[int, int]:
+    """Sends a signal to all `_members`; returns them."""
+    members = _members(session, known)
     for pid in members:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-    return bool(members)
-
-
-def _wait_empty(session: int, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not session_members(session):
-            return True
-        time.sleep(0.05)
-    return False
+    return members
 
 
 class Interrupts:

@@ -146,6 +146,7 @@ train() {
   launch "$ranks"
   # on several nodes the daemons of mpirun are steps, which SIGTERM ends with the ranks
   [[ $LAUNCHER == srun || ${SLURM_JOB_NUM_NODES:-} != 1 ]] || listen
+  put_result_back "$run"
   before=$(result_of "$run")
   [[ ! $ASKED ]] || echo "ddrl: the job was warned of its end before the run began"
   while [[ ! $ASKED ]]; do
@@ -158,6 +159,7 @@ train() {
     [[ $restarts != 0 || ${REQUEUE:-no} == yes ]] || break # a requeue by Slurm needs no new start
     nodes_answer || heed_preemption || await_requeue "$run"
     [[ ! $ASKED && $restarts != 0 ]] || break
+    put_result_back "$run"
     restarts=$((restarts - 1)) before=$(result_of "$run")
     # ddrl refuses a job that ends before its first checkpoint; a new start trains on until the warning, and saves then
     command=(env -u SLURM_JOB_END_TIME "${command[@]}")
@@ -362,21 +364,24 @@ put_result_back() {
   flock -n "$1/lock" mv -f "$1/result-before.json" "$1/result.json" 2>/dev/null || true
 }
 
+# has_new_result RUN BEFORE: it has a result, which is not BEFORE.
+has_new_result() { [[ -e $1/result.json && $(result_of "$1") != "$2" ]]; }
+
 # result_has RUN PATTERN: its result has the pattern. A pipe of somebody else, for which grep would wait, is no result.
 result_has() { [[ -f $1/result.json ]] && grep -Eqs "$2" "$1/result.json"; }
 
 # ended_well RUN BEFORE: the run has ended by itself or as asked since its result was BEFORE.
 ended_well() {
-  [[ $(result_of "$1") != "$2" ]] && well "$1"
+  has_new_result "$1" "$2" && well "$1"
 }
 
 # well RUN: its result is one of a run that did not fail.
 well() { result_has "$1" '"status": "(finished|target|stopped)"'; }
 
-# release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended, well or not.
+# release RUN BEFORE LAUNCHER: kills a launcher that stays for LAUNCHER_SECONDS after the run has ended, well or not. An
+# earlier result may be there for a moment, before the ranks begin.
 release() {
-  until [[ -e $1/result.json && $(result_of "$1") != "$2" ]]; do sleep 5; done
-  sleep "${LAUNCHER_SECONDS:-600}"
+  until has_new_result "$1" "$2" && sleep "${LAUNCHER_SECONDS:-600}" && has_new_result "$1" "$2"; do sleep 5; done
   echo "the run has ended, and $LAUNCHER has not in ${LAUNCHER_SECONDS:-600} s: it is killed"
   if ! well "$1"; then # its ranks, too, which srun kills only if it can: a new start needs their processors
     kill -TERM "$3"

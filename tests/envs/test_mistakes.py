@@ -69,9 +69,13 @@ MISTAKEN = {
         lambda: Resetting(SystemExit("no license")),
         r"test-wrong fails at its first reset: SystemExit: no license \(support.py, line \d+\); fix the env",
     ),
-    "it has no reset of its own": (
+    "it calls a function of its own wrongly": (
+        lambda: Resetting(),
+        r"cannot make the game 'test-wrong': TypeError: .*missing.*'given' \(test_mistakes.py, line \d+\); fix the env",
+    ),
+    "its reset calls what is not written": (
         lambda: Resetting(NotImplementedError()),
-        r"test-wrong fails at its first reset: NotImplementedError \(support.py, line \d+\); write its reset$",
+        r"test-wrong fails at its first reset: NotImplementedError \(support.py, line \d+\); fix the environment$",
     ),
     "its engine is not there": (
         lambda: raising(OSError("no engine")),
@@ -123,6 +127,13 @@ def test_a_step_that_gives_something_else_is_refused_with_the_name_of_the_game(s
     with pytest.raises(UsageError, match=f"^test-gym gave {message}") as error:
         play(make_environment(EnvironmentConfig(game="test-gym"), 1), 2)
     assert "\n" not in str(error.value)
+
+
+def test_an_environment_without_a_step_of_its_own_is_told_to_write_it():
+    game = type("Game", (Resetting,), {"step": gymnasium.Env.step})
+    plugins.register_environment("test-gym", lambda: game((ROW, {})))
+    with pytest.raises(UsageError, match=r"^test-gym fails at its first step: NotImplementedError.*; write its step$"):
+        play(make_environment(EnvironmentConfig(game="test-gym"), 1), 2)
 
 
 @pytest.mark.parametrize("given", [None, "3", "three", [3, 3], [[3], [3, 3]], np.nan, np.inf, {}], ids=str)

@@ -190,13 +190,13 @@ def test_session_members_include_groups_and_sessions_that_their_processes_make(o
     """The mpirun of Open MPI gives each rank a group, and that of MPICH a session."""
     if sys.version_info < (3, 11) and own == "process_group=0":
         own = "preexec_fn=os.setpgrp"
-    program = f"import os, subprocess; subprocess.Popen(['sleep', '30'], {own}).wait()"
-    process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
-    wait_for(lambda: len(session_members(process.pid)) == 2, "child")
-    members = session_members(process.pid)
-    assert process.pid in members
-    processes.end_session(process.pid, 2.0)
-    process.wait(timeout=PATIENCE_SECONDS)
+    sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(30)"
+    program = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {sleeper!r}], {own}).wait()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as process:
+        process.stdout.readline()
+        members = session_members(process.pid)
+        assert len(members) == 2 and process.pid in members
+        processes.end_session(process.pid, 0.5)
     assert session_members(process.pid) == []
     assert all((stat := stat_of(pid)) is None or stat.state in "ZX" for pid in members)
 

@@ -55,13 +55,17 @@ def test_status_of_runs_studies_and_searches(here, ddrl):
 
 def test_a_directory_that_holds_runs_and_studies_stands_for_them(here, ddrl):
     first, second = (a_run(here / "mine" / name, [TRAIN]) for name in ("first", "deep/second"))
-    a_run(here / "mine" / "study" / "points" / "one", [], {"status": "finished"})
-    rundir.write_json(here / "mine" / "study" / "study.json", {"points": [{"name": "one"}]})
+    for study in (here / "mine" / "study", here / "mine" / "deep" / "study"):
+        a_run(study / "points" / "one", [], {"status": "finished"})
+        rundir.write_json(study / "study.json", {"points": [{"name": "one"}]})
+    (here / "mine" / "pending").mkdir()
+    (here / "mine" / "pending" / "slurm-jobs.tsv").write_text("")
     for run in (first, second):
         os.utime(run / rundir.METRICS, (1, 1))
     status, out, err = ddrl("status", "mine")
     assert (status, err) == (0, "")
-    assert sorted(row[-1] for row in rows_of(out)) == ["mine/deep/second", "mine/first", "mine/study"]
+    expected = ["mine/deep/second", "mine/deep/study", "mine/first", "mine/pending", "mine/study"]
+    assert sorted(row[-1] for row in rows_of(out)) == expected
     (here / "none").mkdir()
     assert ddrl("status", "none")[2].startswith("ddrl: none: it holds no run, study, or search;")
 

@@ -24,7 +24,6 @@ class CentralStoreExchange(WithoutServers):
     refreshes = True
     local_steps = True
     chunked = True
-    why_no_quorum = "closes no steps"
 
     def asynchronous(self, config: ExchangeConfig) -> bool:
         return True
