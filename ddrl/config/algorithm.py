@@ -110,7 +110,7 @@ class AlgorithmConfig:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__post_init__" in vars(cls):
-            cls.__post_init__ = _in_one_line(cls.__post_init__)  # type: ignore[assignment, method-assign]
+            cls.__post_init__ = _in_one_line(cls.__post_init__)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         checks.known(self)
