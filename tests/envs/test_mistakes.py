@@ -9,6 +9,7 @@ import pytest
 from ddrl import plugins
 from ddrl.config import EnvironmentConfig
 from ddrl.envs import make_environment
+from ddrl.envs.adapted import Tried
 from ddrl.envs.gymnasium_environment import GymnasiumEnvironment
 from ddrl.errors import UsageError
 from ddrl.structured import ACTION_MASK
@@ -131,9 +132,8 @@ def test_a_step_that_gives_something_else_is_refused_with_the_name_of_the_game(s
 
 def test_an_environment_without_a_step_of_its_own_is_told_to_write_it():
     game = type("Game", (Resetting,), {"step": gymnasium.Env.step})
-    plugins.register_environment("test-gym", lambda: game((ROW, {}), gymnasium.spaces.MultiDiscrete([2, 2])))
     with pytest.raises(UsageError, match=r"^test-gym fails at its first step: NotImplementedError.*; write its step$"):
-        play(make_environment(EnvironmentConfig(game="test-gym"), 1), 2)
+        Tried(game((ROW, {})), "test-gym").step(0)
 
 
 @pytest.mark.parametrize("given", [None, "3", "three", [3, 3], [[3], [3, 3]], np.nan, np.inf, {}], ids=str)
