@@ -124,7 +124,7 @@ def _believing(monkeypatch, what):
         monkeypatch.setattr("zipfile.ZipExtFile._update_crc", lambda *_: None)
     elif what == "replay":
         read = storage.read
-        monkeypatch.setattr(storage, "read", lambda where, entry, arrays: read(where, _Any(entry), arrays))
+        monkeypatch.setattr(storage, "read", lambda where, entry, arrays=None: read(where, _Any(entry), arrays))
     else:
         read = lambda data, key, right: sealed.Read(_without(json.loads(data), key), True)
         monkeypatch.setattr(sealed, "_read", read)
