@@ -1,4 +1,4 @@
-"""Ending what a launcher started: every process of a session, however it is grouped or reparented, and their own."""
+"""Ending what a launcher started, also processes that are grouped, reparented, or in sessions of their own."""
 
 from __future__ import annotations
 
