@@ -124,3 +124,22 @@ def written(place: str, remedy: str, new: bool = False) -> Iterator[None]:
         if new and isinstance(error, FileExistsError):
             raise
         raise UsageError(f"{place}: {error.strerror}; {remedy}") from error
+
+
+@contextlib.contextmanager
+def called(what: str, remedy: str = "") -> Iterator[None]:
+    """Context manager for a call of a user's code: what it raises becomes a UsageError of one line.
+
+    Args:
+        what: is called, for the message.
+        remedy: what the user can do, for the end of the message.
+
+    Raises:
+        UsageError: '`what`: why (FILE, line N)`remedy`'; one that is raised inside stays as it is.
+    """
+    try:
+        yield
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:
+        raise UsageError(f"{what}: {in_one_line(error)}{raised_at(error)}{remedy}") from error

@@ -19,7 +19,7 @@ from ddrl import checks, plugins
 from ddrl.algorithms.record import Algorithm, Exploration, Name, Preset
 from ddrl.checks import did_you_mean
 from ddrl.config import AlgorithmConfig, EnvironmentConfig, TrainConfig
-from ddrl.errors import UsageError, in_one_line, raised_at
+from ddrl.errors import UsageError, called
 from ddrl.networks.network import LOG_DEVIATION, Network, constant
 from ddrl.types import ActionSpace, Continuous, Discrete, Machine, MultiDiscrete
 
@@ -124,12 +124,8 @@ def _given(make: Preset, game: str, machine: Machine, algorithm: str, name: str)
         UsageError: it fails, or gives no settings of its algorithm, in whose place another one would be trained.
     """
     where, settings = f"--preset {name} of {algorithm}", algorithm_named(algorithm).settings
-    try:
+    with called(f"{where} fails", "; fix the plugin"):
         config: Any = make(game, machine)
-    except (UsageError, MemoryError):
-        raise
-    except Exception as error:
-        raise UsageError(f"{where} fails: {in_one_line(error)}{raised_at(error)}; fix the plugin") from error
     if not isinstance(config, TrainConfig):
         raise UsageError(f"{where} gave {config!r:.80}: have it return a ddrl.config.TrainConfig")
     if not isinstance(config.algorithm, settings):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from ddrl import checks
-from ddrl.errors import UsageError, in_one_line, raised_at
+from ddrl.errors import UsageError, called
 from ddrl.types import Continuous, Discrete, MultiDiscrete, QHead
 
 if TYPE_CHECKING:
@@ -172,12 +172,8 @@ def _in_one_line(check: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(check)
     def checked(settings: AlgorithmConfig, *values: Any) -> None:
-        try:
+        with called(f"settings of {settings.name}"):
             check(settings, *values)
-        except (UsageError, MemoryError):
-            raise
-        except Exception as error:
-            raise UsageError(f"settings of {settings.name}: {in_one_line(error)}{raised_at(error)}") from error
 
     return checked
 
@@ -188,12 +184,8 @@ def data_of(algorithm: AlgorithmConfig) -> LearnsFrom:
     Raises:
         UsageError: it is no kind of data, or lengths, periods, and counts in it are no whole numbers, or too small.
     """
-    try:
+    with called(f"learns_from of {algorithm.name}"):
         data: Any = algorithm.learns_from
-    except (UsageError, MemoryError):
-        raise
-    except Exception as error:
-        raise UsageError(f"learns_from of {algorithm.name}: {in_one_line(error)}{raised_at(error)}") from error
     if not isinstance(data, LearnsFrom):
         given = "a method" if callable(data) else f"{data!r:.80}"
         raise UsageError(f"learns_from of {algorithm.name} is {given}: have it, as a property, return {KINDS_OF_DATA}")
