@@ -83,7 +83,8 @@ PRESETS = """# Presets
 `default` has the settings of a paper in float32 (BA3C's is ours), `laptop` is made for two cores, and `smoke` takes
 seconds. This page is generated from the code and lists the settings in which a preset departs from the
 [defaults](settings.md); an empty cell keeps that default. Presets that look at the machine are shown for 2 cores and
-16 GB. [Differences from the papers](../differences.md) says what the numbers do not show.
+16 GB, and those that look at the game for Breakout, on which `laptop` of BA3C and PPO has settings of its own.
+[Differences from the papers](../differences.md) says what the numbers do not show.
 """
 
 

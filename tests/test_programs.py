@@ -279,6 +279,21 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback():
     assert done.returncode == 1 and "Traceback" in done.stderr and "ZeroDivisionError" in done.stderr
 
 
+SEARCHED = """
+from ddrl import programs
+class Cycle:
+    def __init__(self): self.self = self
+    def __del__(self): print("searched")
+kept = Cycle()
+programs.run(lambda: None)
+"""
+
+
+def test_the_end_of_a_program_does_not_search_for_garbage():
+    done = ended(sys.executable, "-c", SEARCHED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     "module, words",
     [("ddrl.roles", []), ("ddrl.launch.finish", []), ("ddrl.apex.acting", ["0", "0", "0", "1", "PARENT", "0", "1"])],

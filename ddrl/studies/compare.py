@@ -27,7 +27,7 @@ from ddrl.studies.html import render, sentence
 from ddrl.studies.measures import EVALUATION, ONLINE, Measure
 from ddrl.studies.points import Group, Outcome, Point, grouped, outcome_of, state_of
 from ddrl.studies.provenance import value_text
-from ddrl.studies.statistics import ENOUGH, Interval, bootstrap, interquartile_mean
+from ddrl.studies.statistics import ENOUGH, Interval, bootstrap, interquartile_mean, interquartile_mean_rows
 from ddrl.studies.tables import Table, table
 from ddrl.terminal import printable
 from ddrl.wording import counted
@@ -214,7 +214,7 @@ def _curves(group: Group, style: int, score: str, against: str, unit: float) -> 
     """The curve of the interquartile mean of a group with enough runs, else a curve for each run."""
     drawn = len(points_of(group.runs, score, against))  # without those that have no score
     label = f"{group[GROUP]} ({drawn} runs)" if drawn >= ENOUGH else group[GROUP]
-    return score_curves(group.runs, score, against, unit, label, style=style, middle=interquartile_mean)
+    return score_curves(group.runs, score, against, unit, label, style=style, middle=interquartile_mean_rows)
 
 
 def _strip(title: str, groups: Sequence[Group], measure: Measure) -> Panel:

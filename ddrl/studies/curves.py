@@ -12,7 +12,7 @@ from ddrl.reporting.metrics import while_training
 from ddrl.studies.figures import Curve, Panel
 from ddrl.studies.measures import kind_of
 from ddrl.studies.points import AnyGroup, Outcome
-from ddrl.studies.statistics import ENOUGH, Interval, bootstrap
+from ddrl.studies.statistics import ENOUGH, Interval, bootstrap_rows
 
 GRID = 60
 Runs = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -32,7 +32,7 @@ def score_curves(
     label: str = "",
     hold: bool = False,
     style: int | None = None,
-    middle: Callable[[Sequence[float]], Interval | None] = bootstrap,
+    middle: Callable[[np.ndarray], list[Interval]] = bootstrap_rows,
 ) -> list[Curve]:
     """The scores, or another measured number, of runs that differ only in their seeds.
 
@@ -78,14 +78,14 @@ def points_of(outcomes: Sequence[Outcome], score: str, against: str, unit: float
     return runs
 
 
-def curve_of(runs: Runs, label: str = "", middle: Callable[[Sequence[float]], Interval | None] = bootstrap) -> Curve:
+def curve_of(runs: Runs, label: str = "", middle: Callable[[np.ndarray], list[Interval]] = bootstrap_rows) -> Curve:
     """The mean of several runs, or another middle, over the range of x in which all of them have values.
 
     ENOUGH runs have a 95% bootstrap interval. The curve of a single run goes through its own points.
 
     Args:
         runs: (x <float>[n] ascending, y <float>[n]) of each; n may differ.
-        middle: the middle of the values at one x, with its interval.
+        middle: the middle of each row of <float>[points, runs], with its interval.
     """
     if len(runs) == 1:
         x, y = runs[0]
@@ -93,8 +93,8 @@ def curve_of(runs: Runs, label: str = "", middle: Callable[[Sequence[float]], In
     if not runs or (first := max(x[0] for x, _ in runs)) > (last := min(x[-1] for x, _ in runs)):
         return Curve(label, [], [])
     grid = np.linspace(first, last, GRID)
-    values = np.array([np.interp(grid, x, y) for x, y in runs])
-    return interval_curve([(at, middle(column)) for at, column in zip(grid.tolist(), values.T.tolist())], label)
+    values = np.stack([np.interp(grid, x, y) for x, y in runs], axis=1)
+    return interval_curve(list(zip(grid.tolist(), middle(values))), label)
 
 
 def interval_curve(points: Sequence[tuple[float, Interval | None]], label: str = "", style: int | None = None) -> Curve:

@@ -108,9 +108,14 @@ class TimeToScore(NamedTuple):
         return "; ".join(number(seconds / 60) for seconds in self.reached) + " min"
 
 
-def bootstrap(values: Values, resamples: int = RESAMPLES) -> Interval | None:
+def bootstrap(values: Values) -> Interval | None:
     """Mean of the values that are not None, with its interval; None if there are none."""
-    return _interval(np.mean, [values], resamples)
+    return _interval(np.mean, [values], RESAMPLES)
+
+
+def bootstrap_rows(values: np.ndarray, resamples: int = RESAMPLES) -> list[Interval]:
+    """Mean of each row of <float>[rows, n], with its interval: those of `bootstrap`, several times as fast."""
+    return _intervals(np.mean, [values], resamples)
 
 
 def interquartile_mean(values: Values) -> Interval | None:
@@ -118,11 +123,20 @@ def interquartile_mean(values: Values) -> Interval | None:
 
     None for fewer than ENOUGH values, of which at most one would be cut off at either end.
     """
-    from scipy.stats import trim_mean
-
     if sum(value is not None for value in values) < ENOUGH:
         return None
-    return _interval(lambda drawn, axis=0: trim_mean(drawn, 0.25, axis=axis), [values], FEWER_RESAMPLES)
+    return _interval(_trimmed, [values], FEWER_RESAMPLES)
+
+
+def interquartile_mean_rows(values: np.ndarray) -> list[Interval]:
+    """`interquartile_mean` of each row of <float>[rows, n], where n is at least ENOUGH."""
+    return _intervals(_trimmed, [values], FEWER_RESAMPLES)
+
+
+def _trimmed(values: np.ndarray, axis: int = 0) -> Any:
+    from scipy.stats import trim_mean
+
+    return trim_mean(values, 0.25, axis=axis)
 
 
 def stratified_interquartile_mean(scores: Sequence[Values]) -> Interval | None:
@@ -132,11 +146,9 @@ def stratified_interquartile_mean(scores: Sequence[Values]) -> Interval | None:
         scores: for each game, those of its runs. A resample draws as many runs of each game as it has (stratified
             bootstrap, Agarwal et al. 2021).
     """
-    from scipy.stats import trim_mean
-
     if sum(value is not None for game in scores for value in game) < ENOUGH:
         return None
-    return _stratified(lambda together, axis: trim_mean(together, 0.25, axis=axis), scores)
+    return _stratified(_trimmed, scores)
 
 
 def share_above(scores: Sequence[Values], threshold: float) -> Interval | None:
@@ -183,22 +195,34 @@ def bootstrap_paired_ratio(above: Sequence[float], below: Sequence[float]) -> In
 def _interval(
     statistic: Callable[..., Any], samples: Sequence[Values], resamples: int, enough: int = ENOUGH
 ) -> Interval | None:
-    """A statistic of one or more samples, each <float>[n], with its interval.
+    """A statistic of one or more samples, with its interval; None if a sample has no values. See `_intervals`."""
+    known = [np.array([[value for value in sample if value is not None]], np.float64) for sample in samples]
+    return _intervals(statistic, known, resamples, enough)[0] if all(sample.size for sample in known) else None
 
-    It has no bounds if a sample has fewer than `enough` values, and is None if a sample has none.
+
+def _intervals(
+    statistic: Callable[..., Any], samples: Sequence[np.ndarray], resamples: int, enough: int = ENOUGH
+) -> list[Interval]:
+    """A statistic of each row of one or more samples, with its interval.
+
+    Args:
+        statistic: of as many arrays along `axis`.
+        samples: each <float>[rows, n], where n may differ. All rows are resampled alike.
+        resamples: their number.
+        enough: a sample with fewer values than these leaves the intervals without bounds.
     """
     from scipy import stats
 
-    known = [np.array([value for value in sample if value is not None], np.float64) for sample in samples]
-    count = min(map(len, known))
+    lengths = [sample.shape[1] for sample in samples]
+    found, count = statistic(*samples, axis=-1).tolist(), min(lengths)
     if count < enough:
-        values = tuple(known[0].tolist()) if len(known) == 1 and count > 1 else ()
-        return Interval(float(statistic(*known)), None, None, count, values) if count else None
-    level = _expanded(sum(map(len, known)), len(known))
+        values = samples[0].tolist() if len(samples) == 1 and count > 1 else [()] * len(found)
+        return [Interval(one, None, None, count, tuple(each)) for one, each in zip(found, values)]
+    level = _expanded(sum(lengths), len(lengths))
     ends = stats.bootstrap(
-        known, statistic, n_resamples=resamples, confidence_level=level, method="percentile", rng=0
+        samples, statistic, n_resamples=resamples, axis=-1, confidence_level=level, method="percentile", rng=0
     ).confidence_interval
-    return Interval(float(statistic(*known)), float(ends.low), float(ends.high), count)
+    return [Interval(*each, count) for each in zip(found, ends.low.tolist(), ends.high.tolist())]
 
 
 def _expanded(values: int, samples: int) -> float:

@@ -11,9 +11,11 @@ from ddrl.studies.statistics import (
     bootstrap,
     bootstrap_paired_ratio,
     bootstrap_ratio,
+    bootstrap_rows,
     difference,
     efficiency,
     interquartile_mean,
+    interquartile_mean_rows,
     share_above,
     stratified_interquartile_mean,
     told_apart,
@@ -47,11 +49,26 @@ def test_the_interval_of_the_middle_half_is_that_of_seeded_resamples():
     assert interquartile_mean(values)[1:3] == pytest.approx(tuple(expected), rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "of_rows, of_one, count",
+    [
+        *((bootstrap_rows, bootstrap, count) for count in (1, 3, 5, 12)),
+        *((interquartile_mean_rows, interquartile_mean, count) for count in (5, 12)),
+    ],
+)
+def test_rows_have_the_intervals_that_each_of_them_has(of_rows, of_one, count):
+    rows = np.random.default_rng(count).normal(size=(3, count))
+    for found, row in zip(of_rows(rows), rows.tolist(), strict=True):
+        alone = of_one(row)
+        assert (found.count, found.values) == (alone.count, alone.values)
+        assert (found.mean, *(found.bounds or ())) == pytest.approx((alone.mean, *(alone.bounds or ())), rel=1e-12)
+
+
 @pytest.mark.parametrize("count, least", [(5, 0.87), (10, 0.92), (20, 0.93)])
 def test_how_often_an_interval_of_few_values_holds_the_true_mean(count, least):
     """Unexpanded percentile intervals of five and ten hold it 84 and 90 times of 100."""
     samples = np.random.default_rng(count).normal(size=(400, count))
-    held = [found.low <= 0.0 <= found.high for found in (bootstrap(sample.tolist(), 2_000) for sample in samples)]
+    held = [found.low <= 0.0 <= found.high for found in bootstrap_rows(samples, 2_000)]
     assert least <= np.mean(held) <= 0.98
 
 
