@@ -1,4 +1,4 @@
-"""How the suite is shared by three processes (`make test`): most tests of whole jobs wait more than they compute.
+"""How the suite is shared by three processes (`make test`): tests of whole jobs wait, and others compute meanwhile.
 
 What `make check` leaves out has the mark `slow`: all of some folders here, modules and tests by a mark of their own.
 What has the mark `minutes` runs only if it is asked for: `pytest -m minutes`.
@@ -16,13 +16,14 @@ from cluster.session import SessionFiles
 from ddrl import plugin_modules, plugins
 
 HERE = Path(__file__).parent
-# Folders of the longest files, and such a file beside them: they begin.
+WAITING = ("slurm", "parallel")  # folders of whole jobs, which wait as much as they compute
+EARLY = 0.5  # of the others, which begin before the last of those
+# Folders of the longest of the others, and such a file beside them: they begin.
 LONG = (
-    "parallel", "examples", "tuning", "bench", "evaluation", "builders", "launch", "doctor", "api", "studies",
-    "submit", "test_programs.py",
+    "examples", "tuning", "bench", "evaluation", "builders", "launch", "doctor", "api", "studies", "submit",
+    "test_programs.py",
 )  # fmt: skip
-WAITING = "slurm"  # folder whose tests wait for Slurm: every third file of the first ones, so that the cores are busy
-SLOW = (WAITING, "parallel", "bench", "studies", "tuning")  # folders that are no part of `make check`
+SLOW = (*WAITING, "bench", "studies", "tuning")  # folders that are no part of `make check`
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,7 +67,8 @@ def forgotten() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A file stays in one process (`--dist loadfile`), for what its tests share. The longest files come first."""
+    """A file stays in one process (`--dist loadfile`), for what its tests share. Among the WAITING files are others,
+    so that the cores are busy, and the longest come first."""
     positions = _positions(items)
     items.sort(key=lambda item: positions[item.path])
     for item in items:
@@ -77,14 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _positions(items: list[pytest.Item]) -> dict[Path, float]:
-    """The place of each file: those of LONG before all others, and among them the WAITING ones, one in three."""
+    """The place of each file: the WAITING ones evenly among the EARLY ones of the others, of which LONG ones begin."""
     folders = {item.path: _folder(item) for item in items}
-    waiting = [path for path, folder in folders.items() if folder == WAITING]
-    places = {folder: place for place, folder in enumerate(LONG)}
-    others = sorted(
-        (path for path in folders if path not in waiting), key=lambda path: places.get(folders[path], len(LONG))
+    waiting = sorted(
+        (path for path in folders if folders[path] in WAITING), key=lambda path: WAITING.index(folders[path])
     )
-    return {path: 2.0 * i for i, path in enumerate(waiting)} | {path: i + 0.5 for i, path in enumerate(others)}
+    places = {folder: place for place, folder in enumerate(LONG)}
+    others = sorted(folders.keys() - waiting, key=lambda path: (places.get(folders[path], len(LONG)), path))
+    apart = EARLY * len(others) / max(1, len(waiting))
+    return {path: apart * i for i, path in enumerate(waiting)} | {path: i + 0.5 for i, path in enumerate(others)}
 
 
 def _folder(item: pytest.Item) -> str:
