@@ -175,6 +175,11 @@ def test_one_value_has_no_spread_and_none_has_no_mean():
     assert bootstrap([None]) is None
 
 
+def test_the_interval_covers_the_mean_about_as_often_as_it_says():
+    intervals = bootstrap_rows(np.random.default_rng(0).normal(1.0, 1.0, (200, 30)), 400)
+    assert 0.88 < np.mean([i.low <= 1.0 <= i.high for i in intervals]) < 0.99
+
+
 def test_a_ratio_is_that_of_the_means_and_its_interval_holds_it():
     found = bootstrap_ratio([2.0, 4.0, 3.0, 3.0, 3.0], [1.0, 2.0, 1.5, 1.5, 1.5])
     assert found.mean == pytest.approx(2.0)
