@@ -226,20 +226,20 @@ def finish(
 def mpirun(program: str, ranks: int, directory: Path, *arguments: str) -> Job:
     """A rank program of this directory under mpirun with ULFM."""
     environment = {"PYTHONPATH": str(HERE.parent.parent)}
-    return _bare([program, *arguments], ranks, True, directory / "none", environment)
+    return _bare([sys.executable, str(HERE / program), *arguments], ranks, True, directory / "none", environment)
 
 
 def bare_train(
     run_dir: Path, *flags: str, ranks: int, ulfm: bool = True, environment: dict[str, str] | None = None
 ) -> Job:
-    """`ddrl train` in a bare job, whose ranks compute as those of `light_train`."""
-    argv = ["ranks_bare.py", *flags, "--run-dir", str(run_dir)]
-    return _bare(argv, ranks, ulfm, run_dir, {LIGHT: "1"} | (environment or {}))
+    """`ddrl train` in a bare job, whose ranks start and compute as those of `forked_light_train`."""
+    command = [*ranks_forked.command("ranks_bare.py"), *flags, "--run-dir", str(run_dir)]
+    environment = {LIGHT: "1", ranks_forked.FORKS: _forks(light=True)[0]} | (environment or {})
+    return _bare(command, ranks, ulfm, run_dir, environment)
 
 
-def _bare(argv: Sequence[str], ranks: int, ulfm: bool, run_dir: Path, environment: dict[str, str]) -> Job:
-    launcher, command = inspect_mpirun(find_mpirun()), [sys.executable, str(HERE / argv[0]), *argv[1:]]
-    environment = rank_environment(os.geteuid() == 0) | environment
+def _bare(command: Sequence[str], ranks: int, ulfm: bool, run_dir: Path, environment: dict[str, str]) -> Job:
+    launcher, environment = inspect_mpirun(find_mpirun()), rank_environment(os.geteuid() == 0) | environment
     return Job(mpirun_command(ranks, command, ulfm, launcher), run_dir, environment)
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from tests.parallel.support import (
     finish,
     forked_light_train,
     kill,
-    light_train,
     lines,
     marked,
     needs_mpirun,
@@ -69,9 +69,9 @@ def test_a_killed_chief_or_server_starts_all_again_from_the_last_checkpoint(tmp_
 
 def test_a_death_during_a_restart_is_one_more_restart(tmp_path):
     run, number = tmp_path / "run", 2
-    with light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
+    with forked_light_train(run, *LONG, "--no-evaluator", "--log-every-seconds", "0.5") as job:
         job.wait_for(lambda: checkpoint.list_checkpoints(run), "checkpoint")
-        first = job.rank(number)
+        first = job.fork(number)
         kill(first)
         begun = lambda: [note.pid for rank, note in start.notes(run).items() if rank == number and note.pid != first]
         job.wait_for(begun, "server of the new start")
@@ -87,7 +87,7 @@ def test_a_death_during_a_restart_is_one_more_restart(tmp_path):
 
 def test_ranks_whose_launcher_is_killed_save_and_end(tmp_path):
     run = tmp_path / "run"
-    with light_train(run, *LONG, "--no-evaluator") as job:
+    with forked_light_train(run, *LONG, "--no-evaluator") as job:
         job.wait_for_update(30)
         job.process.send_signal(signal.SIGUSR1)  # which ends it at once, as a SIGKILL would
         assert job.wait() == -signal.SIGUSR1
@@ -189,7 +189,10 @@ def test_control_c_in_a_terminal_with_real_ranks(tmp_path, monkeypatch):
             pytest.fail(terminal.read())
         terminal.read()
         time.sleep(0.1)
+    ranks = [note.pid for note in start.notes(run).values()]
+    heavy = [pid for pid in ranks if "libtensorflow" in Path(f"/proc/{pid}/maps").read_text()]
     terminal.control_c()
+    assert len(ranks) == 4 and not heavy  # of EVERYWHERE, which the tests of Slurm use, too
     assert terminal.wait(150.0) == 0, terminal.output  # of a busy machine, on which the curve is still to be drawn
     assert result(run)["status"] == "stopped" and newest(run).version == result(run)["update"]
     assert (run / "learning_curve.png").exists()
