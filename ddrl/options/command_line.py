@@ -7,6 +7,7 @@ help keeps the line breaks of the source, so the pages are made here.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import shlex
 import typing
@@ -32,6 +33,8 @@ WORDS = {
 }  # fmt: skip
 """Option whose value is a text -> what stands for that text in help, where NAME says too little."""
 WITH_COMMAS = re.compile(r"[\w./+-]+(,[\w./+-]+)+")  # numbers or names; what has commas of its own has brackets, = or :
+UNSEARCHED = tyro.conf.HelptextFromCommentsOff
+"""Keeps tyro from parsing the source of a class for a help that nobody sees: `help_of` writes its own."""
 LONGEST_CHOICES = 28  # characters of a list of choices that stands beside an option
 SHORT_TITLE = 40  # characters of a description that is the title of its group
 
@@ -136,6 +139,7 @@ def read_known(
         raise SystemExit(0)
     if not any(word.startswith(TYRO) for word in words):
         words = list(_Words(words, list(options_of(kind, default)), prog, others, hint).checked(default is None))
+        config = (*config, UNSEARCHED)
     more: dict[str, Any] = {} if default is None else {"default": default}
     if others:
         return tyro.cli(
@@ -146,7 +150,7 @@ def read_known(
 
 def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Option]:
     """Yields the options of a dataclass and of those nested in it; no two have the same name."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     for field in dataclasses.fields(kind):
         hint, markers = hints[field.name], list[Any]()
         if typing.get_origin(hint) is typing.Annotated:
@@ -163,6 +167,11 @@ def options_of(kind: type, default: Any = None, group: str = "") -> Iterator[Opt
                 hint = next((make() for make in made if make is not None), hint)
             negative = tyro.conf.FlagCreatePairsOff not in markers
             yield Option(str(named).replace("_", "-"), hint, group, field.name, kind, positional, negative)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def names_of(options: Iterable[Option]) -> list[str]:

@@ -34,6 +34,10 @@ PresetName = typing.Annotated[
 ]
 # The option is --plugin, which is read before all others. Settings import no tyro, so they cannot say so themselves.
 RunConfig.__annotations__["plugins"] = tyro.conf.Suppress[tuple[str, ...]]
+# Nor that groups have no help of tyro's, for which it would parse their source at every call: `help_of` has its own.
+TrainConfig.__annotations__ |= {
+    name: typing.Annotated[group, tyro.conf.arg(help="")] for name, group in typing.get_type_hints(TrainConfig).items()
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -118,6 +118,9 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
     Raises:
         UsageError: the directory cannot be written.
     """
+    place = f"--output {directory}", "choose one that can be written"
+    with written(*place):
+        directory.mkdir(parents=True, exist_ok=True)  # before the figure is drawn, which takes seconds
     panels = [panel for game in _games(outcomes) for panel in panels_of(game, score)]
     tables = [groups_table(outcomes, score), runs_table(outcomes, score), settings_table(outcomes)]
     tables = [part for part in tables if part.rows]
@@ -142,8 +145,7 @@ def write(outcomes: Sequence[Outcome], score: str, directory: Path, command: str
         files=[FIGURE],
         date=provenance.date(),
     )
-    with written(f"--output {directory}", "choose one that can be written"):
-        directory.mkdir(parents=True, exist_ok=True)
+    with written(*place):
         write_whole(directory / FIGURE, png)
         write_whole(directory / PAGE, page.encode())
     print(printable("\n".join([f"{found}\n", *(part.markdown() for part in tables), *notes])))

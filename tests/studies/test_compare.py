@@ -9,7 +9,7 @@ import pytest
 
 from ddrl import cli, rundir
 from ddrl.options.train_options import parse
-from ddrl.studies import compare
+from ddrl.studies import compare, figures
 from ddrl.studies.measures import EVALUATION, ONLINE
 from ddrl.studies.statistics import Interval
 from ddrl.studies.tables import text
@@ -198,8 +198,9 @@ def test_texts_of_runs_give_a_terminal_no_commands(tmp_path, capsys):
     assert "failed: broke?[2J?K" in told and not {"\x1b", "\x9b"} & set(told)
 
 
-def test_refusals(tmp_path, capsys):
+def test_refusals(tmp_path, capsys, monkeypatch):
     run = write(tmp_path / "run", 1.0)
+    monkeypatch.delattr(figures, "draw")  # each is refused before that
     config = parse(["ppo", "--preset", "smoke", "--run-dir", str(tmp_path / "new")], MACHINE).config
     rundir.create_run_dir(config)
     (tmp_path / "file").touch()
