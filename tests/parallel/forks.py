@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import random
@@ -32,16 +33,16 @@ MOST_BYTES = 1_000_000  # of a request
 def preload() -> None:
     """What launchers and ranks import, apart from MPI, which is initialized when it is imported."""
     light.install()
-    import ddrl.builders
-    import ddrl.cli
-    import ddrl.kernels.updates
-    import ddrl.launch.local
-    import ddrl.lazy
-    import ddrl.learner
-    import ddrl.options.wanted
-    import ddrl.roles.main
+    for module in (
+        "ddrl.builders", "ddrl.cli", "ddrl.envs.catch", "ddrl.envs.control", "ddrl.envs.gymnasium_path",
+        "ddrl.exchange.parameter_server", "ddrl.kernels.updates", "ddrl.launch.job", "ddrl.launch.local",
+        "ddrl.networks.convolutional", "ddrl.networks.mlp", "ddrl.options.wanted", "ddrl.roles.compute",
+        "ddrl.roles.main", "ale_py", "cv2", "tyro", "typeguard", "unittest.mock", "rich.live",
+    ):  # fmt: skip
+        importlib.import_module(module)
+    from ddrl import lazy
 
-    ddrl.lazy.import_tensorflow()
+    lazy.import_tensorflow()
     assert "mpi4py.MPI" not in sys.modules
     gc.freeze()  # so that forks copy little
 
