@@ -1,4 +1,4 @@
-"""Forks launchers and ranks of jobs from one process that has imported TensorFlow: forks.py SOCKET.
+"""Forks launchers, ranks, and commands of jobs from one process that has imported TensorFlow: forks.py SOCKET.
 
 An import takes longer than most of these jobs. ranks_forked.py asks for a fork and stands for it under mpirun: both end
 alike, and signals are passed on to the fork. SIGSTOP cannot be; the file beside SOCKET that is called as the process id
@@ -9,6 +9,7 @@ they are ranks without TensorFlow, see tests/parallel/light.py. This ends with i
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -28,6 +29,7 @@ import ranks_forked
 
 HERE = Path(__file__).parent
 MOST_BYTES = 1_000_000  # of a request
+NAMESPACES = ("ipc", "uts", "mnt")  # that nodes of tests/slurm have of their own
 
 
 def preload() -> None:
@@ -77,8 +79,7 @@ class Fork:
 
     def __init__(self, pid: int, asker: socket.socket, directory: Path):
         self.asker, self._pid, self._ended = asker, pid, os.pidfd_open(pid)
-        asker_pid, *_ = struct.unpack("3i", asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        self._note = directory / str(asker_pid)
+        self._note = directory / str(process_of(asker))
         self._note.write_text(str(pid))
 
     def fileno(self) -> int:
@@ -101,14 +102,34 @@ class Fork:
         self._note.unlink()
 
 
+def process_of(asker: socket.socket) -> int:
+    """Process id of the other end."""
+    pid, *_ = struct.unpack("3i", asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid
+
+
+def enter_namespaces(pid: int) -> None:
+    """Moves this process, which has one thread, to where that one is. The current directory may then be another."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for name in NAMESPACES:
+        if os.readlink(there := f"/proc/{pid}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"):
+            with open(there) as namespace:
+                if libc.setns(namespace.fileno(), 0) != 0:
+                    raise OSError(ctypes.get_errno(), f"{there} cannot be entered")
+
+
 def answer(listener: socket.socket, directory: Path) -> Fork:
     """Forks the process that somebody connects for."""
     connection, _ = listener.accept()
     message, files, *_ = socket.recv_fds(connection, MOST_BYTES, 3)
     if (pid := os.fork()) == 0:
-        listener.close()
-        connection.close()
-        be_rank(json.loads(message), files)
+        try:
+            enter_namespaces(process_of(connection))
+            listener.close()
+            connection.close()
+            be_rank(json.loads(message), files)
+        finally:
+            os._exit(1)  # it failed before it was a rank; it must not answer others
     for file in files:
         os.close(file)
     return Fork(pid, connection, directory)
@@ -122,13 +143,16 @@ def be_rank(request: dict, files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
+    os.sched_setaffinity(0, request["cores"])
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     random.seed()
     program, *sys.argv[1:] = request["argv"]
     sys.argv[0] = program
     status = 0
     try:
-        if program == ranks_forked.MODULE:
+        if program == ranks_forked.COMMAND:
+            status = sys.modules["ddrl.cli"].main()
+        elif program == ranks_forked.MODULE:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(str(HERE / program), run_name="__main__")

@@ -11,11 +11,12 @@ import sys
 
 FORKS = "TEST_FORKS"  # names the socket
 MODULE = "ddrl.roles"  # of real ranks
+COMMAND = "ddrl"  # what users type
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def command(program: str = MODULE) -> tuple[str, ...]:
-    """Starts a program of this directory, or the module of real ranks, in a fork; arguments follow."""
+    """Starts a program of this directory, the module of real ranks, or ddrl itself in a fork; arguments follow."""
     return sys.executable, "-IS", __file__, program
 
 
@@ -29,6 +30,7 @@ def session_members(session: int) -> list[int]:
 def be_forked() -> int:
     """Has a fork do the work, and ends as it does."""
     request = {"argv": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}
+    request |= {"cores": [*os.sched_getaffinity(0)]}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
 
         def pass_on(number: int, frame: object) -> None:

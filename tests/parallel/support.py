@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -166,6 +167,17 @@ def train(run_dir: Path, *flags: str, program: str = "", environment: dict[str, 
 def _launched(run_dir: Path, flags: Sequence[str], program: str) -> list[str]:
     """Arguments of launcher.py."""
     return [program, *flags, *(() if "--resume" in flags else ("--run-dir", str(run_dir)))]
+
+
+@functools.cache
+def forked_ddrl() -> str:
+    """A directory in which `ddrl` is a command that starts at once, and computes without TensorFlow."""
+    directory = Path(_forks(light=True)[0]).with_name("bin")
+    directory.mkdir()
+    words = shlex.join([f"{ranks_forked.FORKS}={_forks(light=True)[0]}", *ranks_forked.command(ranks_forked.COMMAND)])
+    (directory / "ddrl").write_text(f'#!/bin/sh\nexec env {words} "$@"\n')
+    (directory / "ddrl").chmod(0o755)
+    return str(directory)
 
 
 @functools.cache

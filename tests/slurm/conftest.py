@@ -15,6 +15,7 @@ import pytest
 
 from cluster.launch import find_mpirun
 from tests.parallel.light import EVERYWHERE, NO_CURVE
+from tests.parallel.support import forked_ddrl
 from tests.slurm.testbed import Cluster, missing
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +24,8 @@ NODES = 8  # for two jobs of three, and others for what they lose
 JOB_SECONDS = 250.0
 SITE = """\
 LAUNCHER={launcher} SRUN_MPI={mpi}
-VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
-load_modules() {{ :; }}
+RUNS={runs} LAUNCHER_SECONDS=60
+load_modules() {{ export PATH={path}:$PATH; }}
 {site}
 """
 QUICK = EVERYWHERE | NO_CURVE
@@ -128,12 +129,13 @@ def submitted(
 ) -> Job:
     """A job of a script of slurm/ with other settings, a site.conf of its own, and `edits` of the rest.
 
-    A `light` one has no TensorFlow, and draws its `curve` only if asked to.
+    A `light` one has no TensorFlow, its ddrl starts at once, and it draws its `curve` only if asked to.
     """
     serial = len(list(directory.glob("*.conf")))
     conf, mine, runs = directory / f"{serial}.conf", directory / f"{serial}-{script}", directory / "runs"
     lines = [site, (DRAWING if curve else LIGHT) if light else ""]
-    conf.write_text(SITE.format(launcher=launcher, mpi=mpi, venv=VENV, runs=runs, site="\n".join(lines)))
+    path = f"{forked_ddrl()}:{VENV}/bin" if light else f"{VENV}/bin"
+    conf.write_text(SITE.format(launcher=launcher, mpi=mpi, path=path, runs=runs, site="\n".join(lines)))
     text = with_settings((ROOT / "slurm" / script).read_text(), settings)
     for old, new in edits.items():
         assert old in text
