@@ -6,6 +6,7 @@ What has the mark `minutes` runs only if it is asked for: `pytest -m minutes`.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from cluster.session import SessionFiles
 from ddrl import plugin_modules, plugins
 
 HERE = Path(__file__).parent
+gc.set_threshold(20_000, 50, 50)  # objects of TensorFlow, which all stay, were searched in 3 to 9% of the suite's time
 WAITING = ("slurm", "parallel")  # folders of whole jobs, which wait as much as they compute
 EARLY = 0.5  # of the others, which begin before the last of those
 # Folders of the longest of the others, and such a file beside them: they begin.
