@@ -33,8 +33,6 @@ WORDS = {
 }  # fmt: skip
 """Option whose value is a text -> what stands for that text in help, where NAME says too little."""
 WITH_COMMAS = re.compile(r"[\w./+-]+(,[\w./+-]+)+")  # numbers or names; what has commas of its own has brackets, = or :
-UNSEARCHED = tyro.conf.HelptextFromCommentsOff
-"""Keeps tyro from parsing the source of a class for a help that nobody sees: `help_of` writes its own."""
 LONGEST_CHOICES = 28  # characters of a list of choices that stands beside an option
 SHORT_TITLE = 40  # characters of a description that is the title of its group
 
@@ -139,7 +137,6 @@ def read_known(
         raise SystemExit(0)
     if not any(word.startswith(TYRO) for word in words):
         words = list(_Words(words, list(options_of(kind, default)), prog, others, hint).checked(default is None))
-        config = (*config, UNSEARCHED)
     more: dict[str, Any] = {} if default is None else {"default": default}
     if others:
         return tyro.cli(

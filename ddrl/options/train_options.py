@@ -34,9 +34,10 @@ PresetName = typing.Annotated[
 ]
 # The option is --plugin, which is read before all others. Settings import no tyro, so they cannot say so themselves.
 RunConfig.__annotations__["plugins"] = tyro.conf.Suppress[tuple[str, ...]]
-# Nor that groups have no help of tyro's, for which it would parse their source at every call: `help_of` has its own.
+# tyro would parse the source of a class for the help of a group, although command_line.help_of writes ddrl's own.
+NO_HELP = tyro.conf.arg(help="")
 TrainConfig.__annotations__ |= {
-    name: typing.Annotated[group, tyro.conf.arg(help="")] for name, group in typing.get_type_hints(TrainConfig).items()
+    name: typing.Annotated[group, NO_HELP] for name, group in typing.get_type_hints(TrainConfig).items()
 }
 
 
@@ -65,7 +66,7 @@ class TrainArguments:
     them."""
     print_config: tyro.conf.FlagCreatePairsOff[bool] = False
     """Print all settings as YAML for --config, and start nothing."""
-    config: TrainConfig = dataclasses.field(kw_only=True)
+    config: typing.Annotated[TrainConfig, NO_HELP] = dataclasses.field(kw_only=True)
     notes: tyro.conf.Suppress[tuple[str, ...]] = ()
     """What was chosen for the user, who is to know."""
     given: tyro.conf.Suppress[tuple[str, ...]] = dataclasses.field(default=(), compare=False)
