@@ -127,7 +127,7 @@ def test_help_is_not_taken_for_a_mistake(capsys):
 
 
 def test_reading_the_options_of_train_parses_no_source(monkeypatch):
-    """tyro would, for a help of its own, and take a quarter of the time for it."""
+    """tyro would, for a help of its own, and take two fifths of the time for it."""
     monkeypatch.setattr(inspect, "getsource", lambda searched: pytest.fail(f"the source of {searched} was parsed"))
     assert train_options.parse(["ppo", "--preset", "smoke"], MACHINE).algorithm == "ppo"
 
