@@ -17,7 +17,9 @@ from cluster.session import SessionFiles
 from ddrl import plugin_modules, plugins
 
 HERE = Path(__file__).parent
-gc.set_threshold(20_000, 50, 50)  # objects of TensorFlow, which all stay, were searched in 3 to 9% of the suite's time
+gc.set_threshold(
+    20_000, 50, 50
+)  # objects of TensorFlow, all of which stay: searching them took 3 to 9% of two folders' time
 WAITING = ("slurm", "parallel")  # folders of whole jobs, which wait as much as they compute
 EARLY = 0.5  # of the others, which begin before the last of those
 # Folders of the longest of the others, and such a file beside them: they begin.

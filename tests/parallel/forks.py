@@ -123,33 +123,36 @@ def answer(listener: socket.socket, directory: Path) -> Fork:
     connection, _ = listener.accept()
     message, files, *_ = socket.recv_fds(connection, MOST_BYTES, 3)
     if (pid := os.fork()) == 0:
-        try:
-            enter_namespaces(process_of(connection))
-            listener.close()
-            connection.close()
-            be_rank(json.loads(message), files)
-        finally:
-            os._exit(1)  # it failed before it was a rank; it must not answer others
+        asker = process_of(connection)
+        listener.close()
+        connection.close()
+        be_rank(json.loads(message), files, asker)
     for file in files:
         os.close(file)
     return Fork(pid, connection, directory)
 
 
-def be_rank(request: dict, files: list[int]) -> None:
-    """Runs a program with the arguments, environment, and streams of the process that asked; never returns."""
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-        os.close(file)
+def take_place(request: dict, asker: int) -> None:
+    """Takes arguments, environment, directory, namespaces, and cores of the process that asked."""
+    enter_namespaces(asker)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
     os.sched_setaffinity(0, request["cores"])
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     random.seed()
-    program, *sys.argv[1:] = request["argv"]
-    sys.argv[0] = program
+    sys.argv[:] = request["argv"]
+
+
+def be_rank(request: dict, files: list[int], asker: int) -> None:
+    """Runs a program in the place of the process that asked; whatever fails, it never returns."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
     status = 0
     try:
+        take_place(request, asker)
+        program = sys.argv[0]
         if program == ranks_forked.COMMAND:
             status = sys.modules["ddrl.cli"].main()
         elif program == ranks_forked.MODULE:

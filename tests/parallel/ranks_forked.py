@@ -29,8 +29,12 @@ def session_members(session: int) -> list[int]:
 
 def be_forked() -> int:
     """Has a fork do the work, and ends as it does."""
-    request = {"argv": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}
-    request |= {"cores": [*os.sched_getaffinity(0)]}
+    request = {
+        "argv": sys.argv[1:],
+        "environment": dict(os.environ),
+        "directory": os.getcwd(),
+        "cores": [*os.sched_getaffinity(0)],
+    }
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
 
         def pass_on(number: int, frame: object) -> None:

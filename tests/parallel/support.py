@@ -171,13 +171,14 @@ def _launched(run_dir: Path, flags: Sequence[str], program: str) -> list[str]:
 
 @functools.cache
 def forked_ddrl() -> str:
-    """A directory in which `ddrl` is a command that starts at once, and computes without TensorFlow."""
-    directory = Path(_forks(light=True)[0]).with_name("bin")
-    directory.mkdir()
-    words = shlex.join([f"{ranks_forked.FORKS}={_forks(light=True)[0]}", *ranks_forked.command(ranks_forked.COMMAND)])
-    (directory / "ddrl").write_text(f'#!/bin/sh\nexec env {words} "$@"\n')
-    (directory / "ddrl").chmod(0o755)
-    return str(directory)
+    """A directory whose bin/ddrl starts at once, and computes without TensorFlow."""
+    socket = _forks(light=True)[0]
+    command = Path(socket).with_name("bin") / "ddrl"
+    command.parent.mkdir()
+    words = shlex.join([f"{ranks_forked.FORKS}={socket}", *ranks_forked.command(ranks_forked.COMMAND)])
+    command.write_text(f'#!/bin/sh\nexec env {words} "$@"\n')
+    command.chmod(0o755)
+    return str(command.parents[1])
 
 
 @functools.cache

@@ -24,8 +24,8 @@ NODES = 8  # for two jobs of three, and others for what they lose
 JOB_SECONDS = 250.0
 SITE = """\
 LAUNCHER={launcher} SRUN_MPI={mpi}
-RUNS={runs} LAUNCHER_SECONDS=60
-load_modules() {{ export PATH={path}:$PATH; }}
+VENV={venv} RUNS={runs} LAUNCHER_SECONDS=60
+load_modules() {{ export PATH={programs}:$PATH; }}
 {site}
 """
 QUICK = EVERYWHERE | NO_CURVE
@@ -134,8 +134,9 @@ def submitted(
     serial = len(list(directory.glob("*.conf")))
     conf, mine, runs = directory / f"{serial}.conf", directory / f"{serial}-{script}", directory / "runs"
     lines = [site, (DRAWING if curve else LIGHT) if light else ""]
-    path = f"{forked_ddrl()}:{VENV}/bin" if light else f"{VENV}/bin"
-    conf.write_text(SITE.format(launcher=launcher, mpi=mpi, path=path, runs=runs, site="\n".join(lines)))
+    venv, programs = forked_ddrl() if light else VENV, VENV / "bin"
+    site = SITE.format(launcher=launcher, mpi=mpi, venv=venv, programs=programs, runs=runs, site="\n".join(lines))
+    conf.write_text(site)
     text = with_settings((ROOT / "slurm" / script).read_text(), settings)
     for old, new in edits.items():
         assert old in text
